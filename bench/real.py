@@ -29,7 +29,7 @@ folder = Path(sys.argv[1])
 live_goal, windowed_goal, calibrated_goal, live_limit, calibrated_limit = map(int, sys.argv[2:7])
 live, windowed, calibrated, live_met, calibrated_met, all_programs = [], [], [], 0, 0, 0
 # Total errors over the noise floor; two rounds may agree by chance, so no floor counts as less than this.
-LEAST_FLOOR = 0.03
+MIN_FLOOR = 0.03
 of_floor = []
 print()
 print("Total errors of `kernel` in %, of each round; windowed and per call: medians of the rounds; awake: as calibrated,\n"
@@ -56,7 +56,7 @@ for name in sys.argv[7:]:
     calls = median(model["call_error"]["median"] or 0.0 for model in models)
     unexpected = median(share(report, model, "unexpected") for report, model in zip(reports, models))
     unmodelled = sorted({op for report in reports for op in report["unmodelled"]})
-    ratios = [median(errors) / max(floor, LEAST_FLOOR) for errors in (total, as_calibrated)]
+    ratios = [median(errors) / max(floor, MIN_FLOOR) for errors in (total, as_calibrated)]
     of_floor.append(ratios)
     live.append(median(total))
     windowed.append(windows)
@@ -70,7 +70,7 @@ for name in sys.argv[7:]:
 print()
 print(f"Median over programs: live total {100 * median(live):.1f} % (goal {live_goal}), windowed {100 * median(windowed):.1f} % "
       f"(goal {windowed_goal}), as calibrated {100 * median(calibrated):.1f} % (goal {calibrated_goal}).")
-print(f"Median of errors over max(floor, {100 * LEAST_FLOOR:.0f} %): live {median(a for a, _ in of_floor):.2f} (goal 0.5), as calibrated "
+print(f"Median of errors over max(floor, {100 * MIN_FLOOR:.0f} %): live {median(a for a, _ in of_floor):.2f} (goal 0.5), as calibrated "
       f"{median(b for _, b in of_floor):.2f} (goal 1.2).")
 print(f"Within max({live_limit} %, 1.5 floors) live: {live_met} of {all_programs}; within max({calibrated_limit} %, 1.5 floors) as "
       f"calibrated: {calibrated_met} of {all_programs}.")

@@ -357,7 +357,7 @@ fn counters(at: u64, count: u64, bytes: u64, writing: f64, flushing: f64) -> Dev
 /// Counters of devices that jump, stand still, go back, and are of devices that no call writes to.
 #[test]
 fn any_counters_of_devices_are_taken() {
-    const MOST: u64 = u64::MAX;
+    const MAX: u64 = u64::MAX;
     let dir = Dir::new();
     let mut trace = TraceFile::create(&dir.trace(), WhenFull::Wait).expect("a new file");
     let mut push = |record| trace.push(&record);
@@ -370,13 +370,13 @@ fn any_counters_of_devices_are_taken() {
     // Of each device another sequence, by the number of the window and its time.
     let wild: [fn(u64, u64) -> DeviceCounters; 8] = [
         |n, at| counters(at, 100 * n, n, at as f64, 0.0),
-        |n, at| counters(at, 100 * n, MOST / 64 * n, 1.0, 1e19),
-        |n, _| counters(MOST / 64 * n, 100 * n, n, (MOST / 64 * n) as f64, 0.0),
-        |n, _| counters(MOST / 64 * n, MOST / 64 * n, n, 1.0, (MOST / 64 * n) as f64),
-        |n, at| counters(MOST - at, MOST - n, MOST - n, 1e18 / (1 + n) as f64, 1e18),
-        |n, at| counters(at * (n % 2), MOST * (n % 2), MOST * (n % 2), f64::INFINITY, f64::NAN),
+        |n, at| counters(at, 100 * n, MAX / 64 * n, 1.0, 1e19),
+        |n, _| counters(MAX / 64 * n, 100 * n, n, (MAX / 64 * n) as f64, 0.0),
+        |n, _| counters(MAX / 64 * n, MAX / 64 * n, n, 1.0, (MAX / 64 * n) as f64),
+        |n, at| counters(MAX - at, MAX - n, MAX - n, 1e18 / (1 + n) as f64, 1e18),
+        |n, at| counters(at * (n % 2), MAX * (n % 2), MAX * (n % 2), f64::INFINITY, f64::NAN),
         |n, at| counters(at, 100 * n, 0, f64::NAN, f64::INFINITY),
-        |_, _| counters(MOST, MOST, MOST, f64::MAX, f64::MAX),
+        |_, _| counters(MAX, MAX, MAX, f64::MAX, f64::MAX),
     ];
     for dev in 0..wild.len() as u64 {
         let path = format!("/data/{dev}");

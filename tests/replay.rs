@@ -172,7 +172,7 @@ fn the_json_report_has_the_fields_that_scripts_rely_on() {
 /// Built with overflow checks, so a sum that overflows would end them.
 #[test]
 fn any_number_in_a_trace_is_taken() {
-    const MOST: u64 = u64::MAX;
+    const MAX: u64 = u64::MAX;
     let dir = Dir::new();
     let path = dir.path().join("most");
     let write = |limits: [u64; 2]| {
@@ -181,15 +181,15 @@ fn any_number_in_a_trace_is_taken() {
         let mut profile = HostProfile::uncalibrated();
         (profile.kernel.limits.background, profile.kernel.limits.hard) = (Bytes(limits[0]), Bytes(limits[1]));
         push(Record::Profile(Box::new(profile)));
-        let wchar = Wchar { process: Some(MOST), thread: Some(MOST) };
+        let wchar = Wchar { process: Some(MAX), thread: Some(MAX) };
         for id in [1, 2] {
             push(Record::Session(Session { id, pid: id, ppid: 2, ..Session::default() }));
             let file = FileFacts {
-                dev: MOST,
-                ino: MOST,
+                dev: MAX,
+                ino: MAX,
                 birth: u32::MAX,
                 renamed: true,
-                size: Bytes(MOST),
+                size: Bytes(MAX),
                 block: u32::MAX,
                 mode: u32::MAX,
                 path: String::new(),
@@ -199,37 +199,37 @@ fn any_number_in_a_trace_is_taken() {
             for _ in 0..3 {
                 let mut event = Event::new(Op::Write);
                 (event.pid, event.tid, event.dev, event.ino, event.kind) =
-                    (id, id, MOST, MOST, FileKind::Regular);
-                (event.start, event.duration, event.offset) = (MOST, MOST, MOST - 1);
-                (event.requested, event.returned) = (MOST, 1 << 24);
+                    (id, id, MAX, MAX, FileKind::Regular);
+                (event.start, event.duration, event.offset) = (MAX, MAX, MAX - 1);
+                (event.requested, event.returned) = (MAX, 1 << 24);
                 push(Record::Event(event));
             }
-            let (dirty, hard) = (MOST, MOST);
+            let (dirty, hard) = (MAX, MAX);
             push(Record::Sample(Sample {
-                time: Time(MOST),
+                time: Time(MAX),
                 dirty,
-                writeback: MOST,
-                background: MOST,
+                writeback: MAX,
+                background: MAX,
                 hard,
-                written: MOST,
-                dirtied: MOST,
+                written: MAX,
+                dirtied: MAX,
             }));
             let how = EndKind::Exit;
             push(Record::End(SessionEnd {
                 id,
-                at: Time(MOST),
+                at: Time(MAX),
                 how,
                 wchar,
                 usage: None,
-                pending: MOST,
-                dropped: MOST,
-                unseen: MOST,
+                pending: MAX,
+                dropped: MAX,
+                unseen: MAX,
             }));
         }
-        push(Record::Outcome(Outcome { pid: 1, code: None, signal: Some(i32::MAX), wchar: Some(MOST) }));
+        push(Record::Outcome(Outcome { pid: 1, code: None, signal: Some(i32::MAX), wchar: Some(MAX) }));
         assert_eq!(trace.finish(), None);
     };
-    write([MOST - 1, MOST]);
+    write([MAX - 1, MAX]);
     for options in
         [&[][..], &["--lockstep"], &["--mode", "assimilated", "--learn"], &["--calls"], &["--json"]]
     {

@@ -55,7 +55,10 @@ pub fn main() -> ExitCode {
         Command::Man(args) => cmd::help::man(&args),
     };
     result.unwrap_or_else(|error| {
-        render::tell(format_args!("cawl-cli: {}", in_line(allowance::told(&error), std::env::args_os())));
+        render::tell(format_args!(
+            "cawl-cli: {}",
+            in_line(allowance::with_remedy(&error), std::env::args_os())
+        ));
         if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
             interrupted.end();
         }

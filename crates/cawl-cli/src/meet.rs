@@ -37,7 +37,7 @@ const DEVICES: usize = 3;
 /// Most arguments of the program that are checked for paths.
 const ARGUMENTS: usize = 256;
 /// Least free space on a filesystem to be measured.
-const LEAST: Bytes = Bytes::mib(1 << 10);
+const MIN: Bytes = Bytes::mib(1 << 10);
 /// Least bytes for a profile.
 const ROOM: u64 = 64 << 10;
 /// Failures in a row after which there is no other attempt for a time.
@@ -111,7 +111,7 @@ impl Devices {
                     found = true;
                     notes.push(format!(
                         "{device} was not calibrated, or in part: {}",
-                        allowance::told(&error)
+                        allowance::with_remedy(&error)
                     ));
                 }
             }
@@ -186,7 +186,7 @@ fn room(folder: &Path) -> (u64, bool) {
 /// True for a folder that this user may write to, with enough free space.
 fn may_be_filled(folder: &Path) -> bool {
     let (free, writable) = room(folder);
-    free >= LEAST.0 && writable && access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
+    free >= MIN.0 && writable && access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
 /// Measures a device, unless another run measures it now or an attempt failed lately. True if there is a new

@@ -49,7 +49,7 @@ pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) ->
         let dirty = counted.now.dirty_bytes(profile.kernel.page);
         model.disturb(Disturbance { at, offset: dirty.as_f64(), drift: 0.0 });
         if profile.memory.cold.is_some()
-            && let Some(memory) = free::look()
+            && let Some(memory) = free::sample()
         {
             at = at.max(memory.time);
             model.free_memory(&memory);

@@ -1,11 +1,11 @@
 //! Output for people: aligned tables, readable units, colour only on a terminal.
 
 pub mod advise;
-pub mod beside;
 pub mod calibrate;
 pub mod calls;
 pub mod causes;
 pub mod check;
+pub mod comparison;
 pub mod density;
 pub mod diff;
 pub mod explain;

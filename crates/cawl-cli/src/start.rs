@@ -43,7 +43,7 @@ pub enum Filters {
 }
 
 impl Filters {
-    pub fn look() -> Filters {
+    pub fn current() -> Filters {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         match Filters::count(&status) {
             Some(0) => Filters::None,

@@ -5,9 +5,9 @@
 //! ([`WhatIf`](crate::WhatIf)), by more than the model may be wrong. So no threshold here says that something
 //! is bad, as those of Drishti do; docs/reference/ADVISE.md sets its checks beside what is tried.
 
-mod beside;
 mod look;
 mod rank;
+mod report_advice;
 mod search;
 mod select;
 mod words;
@@ -15,9 +15,9 @@ mod words;
 use crate::whatif::{Effect, Ledger, Request};
 
 pub use crate::advice::{Advice, Advised, Alternative, Bound, Kind, OUTSIDE, Sure};
-pub use beside::Kept;
 pub use look::{LEARNED_FROM, Look, Looked};
 pub use rank::rank;
+pub use report_advice::Kept;
 pub use search::{Found, NoAdvice, search};
 pub use select::Case;
 

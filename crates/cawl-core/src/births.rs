@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Births and names as they come out.
-    fn told(births: &mut Births, records: &[Record]) -> String {
+    fn resolved(births: &mut Births, records: &[Record]) -> String {
         let mut out = String::new();
         let mut say = |record: &Record| match record {
             Record::Event(event) => out.push_str(&format!("{} {}, ", event.op.name(), event.birth)),
@@ -161,15 +161,15 @@ mod tests {
         use Op::{Open, Unlink, Write};
         let mut births = Births::default();
         let records = [name("a", 0), call(Open), call(Write), call(Unlink), call(Write)];
-        assert_eq!(told(&mut births, &records), "a 0, open 0, write 0, unlink 0, write 0, ");
+        assert_eq!(resolved(&mut births, &records), "a 0, open 0, write 0, unlink 0, write 0, ");
         // Of an old trace, which did not tell the name.
-        assert_eq!(told(&mut births, &[call(Open), call(Write)]), "open 1, write 1, ");
+        assert_eq!(resolved(&mut births, &[call(Open), call(Write)]), "open 1, write 1, ");
         // The name comes before the calls that came before it.
         let records = [name("b", 0), name("c", 0), call(Write), call(Unlink), call(Open), call(Write)];
-        assert_eq!(told(&mut births, &records), "b 1, write 1, unlink 1, c 2, open 2, write 2, ");
+        assert_eq!(resolved(&mut births, &records), "b 1, write 1, unlink 1, c 2, open 2, write 2, ");
         // The name comes in time.
         let records = [call(Unlink), name("d", 0), call(Open), call(Write)];
-        assert_eq!(told(&mut births, &records), "unlink 2, d 3, open 3, write 3, ");
+        assert_eq!(resolved(&mut births, &records), "unlink 2, d 3, open 3, write 3, ");
     }
 
     #[test]
@@ -178,13 +178,13 @@ mod tests {
         let linked = Event { aux: 1, ..Event::new(Op::Unlink) };
         let linked = Record::Event(Event { dev: 1, ino: 7, kind: FileKind::Regular, ..linked });
         let records = [name("a", 0), name("a", 0), call(Op::Open), linked, call(Op::Open), name("a", 0)];
-        assert_eq!(told(&mut births, &records), "a 0, a 0, open 0, unlink 0, open 0, a 0, ");
+        assert_eq!(resolved(&mut births, &records), "a 0, a 0, open 0, unlink 0, open 0, a 0, ");
     }
 
     #[test]
     fn who_cannot_tell_means_the_file_that_was_told_of_last() {
         let mut births = Births::default();
-        assert_eq!(told(&mut births, &[name("a", 9), call(Op::MmapWrite)]), "a 9, mmap_write 9, ");
-        assert_eq!(told(&mut births, &[name("b", 5), call(Op::MmapWrite)]), "b 5, mmap_write 5, ");
+        assert_eq!(resolved(&mut births, &[name("a", 9), call(Op::MmapWrite)]), "a 9, mmap_write 9, ");
+        assert_eq!(resolved(&mut births, &[name("b", 5), call(Op::MmapWrite)]), "b 5, mmap_write 5, ");
     }
 }

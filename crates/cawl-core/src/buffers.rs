@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::record::Language;
 
 /// Full buffers that tell of one.
-const LEAST: u32 = 4;
+const MIN: u32 = 4;
 /// Buffers that are looked for: powers of two from 1 KiB to 1 MiB.
 const POWERS: RangeInclusive<u32> = 10..=20;
 /// Writes of a full buffer lack at most this part of it, where pieces were put into it whole.
@@ -219,7 +219,7 @@ impl Fill {
         let Fill { power, full, .. } = counted;
         let Seen { language, block, calls: all, sought } = file;
         let Full { calls, least, most, over, vectored, size, lead, .. } = full;
-        if calls < LEAST || u64::from(calls) <= all / 2 {
+        if calls < MIN || u64::from(calls) <= all / 2 {
             return None;
         }
         let bytes = 1 << power;

@@ -139,8 +139,8 @@ impl Collector {
             Record::File(file) if file.renamed && self.files.get(file.file()).is_none() => {}
             Record::File(file) => {
                 if let Some(index) = self.files.index(file.file()) {
-                    self.files.rows[index].name.told(file);
-                    self.patterns.told(index, file);
+                    self.files.rows[index].name.set_path(file);
+                    self.patterns.set_facts(index, file);
                 }
             }
             Record::End(end) => self.sessions.end(end),

@@ -280,16 +280,16 @@ fn said(total_s: Pair<f64>, reasons: &[Reason<'_>]) -> String {
     // Others take what is beyond the whole in the other direction.
     let whole =
         if part > all { format!("{part} {way}, {all} in all") } else { format!("{part} of {all} {way}") };
-    let mut text = format!("{whole}: {}", first.told());
+    let mut text = format!("{whole}: {}", first.in_words());
     for second in &reasons[1..] {
-        let _ = write!(text, "; {}: {}", Nanos::seconds(second.difference_s.abs()), second.told());
+        let _ = write!(text, "; {}: {}", Nanos::seconds(second.difference_s.abs()), second.in_words());
     }
     text
 }
 
 impl Reason<'_> {
     /// `journal, 802 fdatasyncs where there were 50`.
-    fn told(&self) -> String {
+    fn in_words(&self) -> String {
         let [was, is] = self.calls;
         let Reason { cause, op, .. } = self;
         let number = |calls: u64| match calls {

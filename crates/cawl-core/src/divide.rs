@@ -24,7 +24,7 @@ use crate::units::{Nanos, Rate, Time};
 /// Widths up to which a part may be off: beyond three standard deviations one call in a thousand lies.
 const REACH: f64 = 3.0;
 /// The least width, as a part of the prediction.
-const LEAST: f64 = 0.25;
+const MIN: f64 = 0.25;
 /// Width of what was not measured, as a part of the prediction.
 const UNMEASURED: f64 = 1.0;
 /// What interrupts take from any call, in ns: a tick with its softirqs and those of a device.
@@ -76,7 +76,7 @@ struct Write {
 impl Widths {
     /// Those of predictions of single calls by this profile.
     pub fn of(profile: &HostProfile) -> Widths {
-        Widths::at_least(LEAST, profile)
+        Widths::at_least(MIN, profile)
     }
 
     /// Those of the constants themselves, but not less than this part of the prediction.
@@ -129,7 +129,7 @@ impl Widths {
     /// Down (0) or up (1); the spread of constants does not count for what was measured beside the model.
     fn narrowed(&self, way: usize, measured: &[Cause]) -> Cow<'_, ByCause<f64>> {
         let mut widths = Cow::Borrowed(&self.parts[way]);
-        measured.iter().for_each(|cause| widths.to_mut()[*cause] = LEAST);
+        measured.iter().for_each(|cause| widths.to_mut()[*cause] = MIN);
         widths
     }
 

@@ -23,9 +23,9 @@ pub struct FileRow<T> {
     pub counts: T,
 }
 
-/// The files, `MOST` at most.
+/// The files, `MAX` at most.
 #[derive(Debug, Default)]
-pub struct FileTable<T, const MOST: usize> {
+pub struct FileTable<T, const MAX: usize> {
     /// Their rows. Who reorders or removes some calls [`FileTable::reindex`].
     pub rows: Vec<FileRow<T>>,
     by_identity: Map<FileId, usize>,
@@ -36,7 +36,7 @@ pub struct FileTable<T, const MOST: usize> {
     last: Option<(FileId, usize)>,
 }
 
-impl<T: Default, const MOST: usize> FileTable<T, MOST> {
+impl<T: Default, const MAX: usize> FileTable<T, MAX> {
     /// Index of a file's row, a new one if it has none; None if there are too many.
     #[inline]
     pub fn index(&mut self, identity: FileId) -> Option<usize> {
@@ -50,7 +50,7 @@ impl<T: Default, const MOST: usize> FileTable<T, MOST> {
         let index = match self.by_identity.get(&identity) {
             Some(index) => *index,
             None => {
-                if self.spare.is_empty() && self.rows.len() < MOST {
+                if self.spare.is_empty() && self.rows.len() < MAX {
                     self.spare.push(self.rows.len());
                     self.rows.push(FileRow::default());
                 }
@@ -105,7 +105,7 @@ impl<T: Default, const MOST: usize> FileTable<T, MOST> {
         self.spare.push(index);
         self.by_identity.insert(identity, before);
         self.last = None;
-        if self.by_identity.len() > 2 * MOST {
+        if self.by_identity.len() > 2 * MAX {
             self.by_identity.retain(|identity, index| self.rows[*index].identity == *identity);
         }
         before

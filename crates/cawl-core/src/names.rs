@@ -16,7 +16,7 @@ pub struct FileName {
 
 impl FileName {
     /// A record told its name.
-    pub fn told(&mut self, facts: &FileFacts) {
+    pub fn set_path(&mut self, facts: &FileFacts) {
         if facts.renamed && !self.path.is_empty() && self.path != facts.path {
             self.first.get_or_insert_with(|| self.path.clone());
         }
@@ -61,7 +61,7 @@ mod tests {
     fn the_last_name_is_told_with_the_first() {
         let mut name = FileName::default();
         let mut told = |path: &str, renamed| {
-            name.told(&FileFacts { path: path.to_owned(), renamed, ..FileFacts::default() });
+            name.set_path(&FileFacts { path: path.to_owned(), renamed, ..FileFacts::default() });
             renamed_path(name.path(), name.first_path())
         };
         assert_eq!(told("/d/t.tmp", false), "/d/t.tmp");

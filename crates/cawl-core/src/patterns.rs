@@ -140,7 +140,7 @@ impl Patterns {
     }
 
     /// The file of this row is described.
-    pub(crate) fn told(&mut self, row: usize, facts: &FileFacts) {
+    pub(crate) fn set_facts(&mut self, row: usize, facts: &FileFacts) {
         let known = self.known(row);
         known.size = known.size.max(facts.size.0);
         known.block = facts.block;

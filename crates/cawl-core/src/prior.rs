@@ -20,7 +20,7 @@ use crate::statistics::{Estimate, median};
 const FAR: f64 = 3.5;
 /// Least relative standard deviation of a constant: of equal machines none is known better. So nothing is off
 /// by less than a factor of 1.42.
-const LEAST: f64 = 0.1;
+const MIN: f64 = 0.1;
 /// A single constant that is off by this factor makes a machine odd; else it takes two.
 const GROSSLY: f64 = 4.0;
 /// Relative standard deviation between equal machines where nothing tells it; it counts as one machine.
@@ -214,7 +214,7 @@ fn typical(has: &[Measured<f64>], is_part: bool) -> Measured<f64> {
 fn spread(of: &Measured<f64>) -> f64 {
     match (of.p10, of.p90) {
         (Some(p10), Some(p90)) if p10 > 0.0 && p90 >= p10 => (p90 / p10).ln() / (2.0 * P90),
-        _ if of.value > 0.0 => (width(of) / of.value).max(LEAST),
+        _ if of.value > 0.0 => (width(of) / of.value).max(MIN),
         _ => ASSUMED,
     }
 }
@@ -245,7 +245,7 @@ fn odd(known: &[(String, BTreeMap<String, Measured<f64>>)]) -> Vec<Outlier> {
 }
 
 fn is_off(name: &str, distance: f64, deviation: f64) -> Option<Off> {
-    let off = distance.abs() > FAR * deviation.max(LEAST);
+    let off = distance.abs() > FAR * deviation.max(MIN);
     off.then(|| Off { constant: name.to_owned(), factor: distance.exp() })
 }
 
@@ -257,7 +257,7 @@ pub fn is_odd(off: &[Off]) -> bool {
 /// The essential constants in which a short measurement contradicts the prior.
 pub fn contradictions(prior: &HostProfile, own: &HostProfile) -> Vec<Off> {
     let known = constants(prior);
-    let told = told(own, &known);
+    let told = measured_constants(own, &known);
     let compare = |name: &str| {
         let (prior, own) = (known.get(name).filter(|of| of.samples > 0 && of.value > 0.0)?, told.get(name)?);
         is_off(name, (own.value / prior.value).ln(), spread(prior).hypot(spread(own)))
@@ -279,7 +279,7 @@ pub fn narrowed(prior: &HostProfile, own: &HostProfile) -> HostProfile {
     let mut narrowed = prior.clone();
     let contradicted = contradictions(prior, own);
     let known = constants(prior);
-    for (name, own) in told(own, &known) {
+    for (name, own) in measured_constants(own, &known) {
         let is_off = contradicted.iter().any(|off| off.constant == name);
         let both = known.get(&name).filter(|prior| prior.samples > 0 && prior.value > 0.0 && !is_off);
         if let Some(constant) = narrowed.find(&name) {
@@ -293,7 +293,10 @@ pub fn narrowed(prior: &HostProfile, own: &HostProfile) -> HostProfile {
 
 /// What a short measurement tells. Other programs lengthen it: what it found to be slower than the prior
 /// while they computed, tells nothing.
-fn told(own: &HostProfile, known: &BTreeMap<String, Measured<f64>>) -> BTreeMap<String, Measured<f64>> {
+fn measured_constants(
+    own: &HostProfile,
+    known: &BTreeMap<String, Measured<f64>>,
+) -> BTreeMap<String, Measured<f64>> {
     let machine = &mut HostProfile::uncalibrated();
     let mut told = constants(own);
     told.retain(|name, of| {
@@ -312,10 +315,10 @@ fn told(own: &HostProfile, known: &BTreeMap<String, Measured<f64>>) -> BTreeMap<
 
 /// The mean of two by their precision.
 fn mean(prior: &Measured<f64>, own: &Measured<f64>) -> Measured<f64> {
-    let [of_prior, of_own] = [spread(prior).max(LEAST), spread(own).max(SHORT)].map(|spread| spread.powi(-2));
+    let [of_prior, of_own] = [spread(prior).max(MIN), spread(own).max(SHORT)].map(|spread| spread.powi(-2));
     let all = of_prior + of_own;
     let value = ((of_prior * prior.value.ln() + of_own * own.value.ln()) / all).exp();
-    let off = (P90 * all.powf(-0.5).max(LEAST)).exp();
+    let off = (P90 * all.powf(-0.5).max(MIN)).exp();
     let samples = prior.samples.saturating_add(own.samples);
     // Of a part, no percentile is above the higher one of both.
     let most = [prior, own].into_iter().filter_map(|of| of.p90).fold(value, f64::max);

@@ -149,7 +149,7 @@ impl Sharing {
         }
         match record {
             Record::Session(session) => self.session(trace, session),
-            Record::File(facts) => self.told(trace, facts),
+            Record::File(facts) => self.set_facts(trace, facts),
             Record::Event(event) => self.event(trace, event),
             Record::End(end) => self.end(trace, end),
             _ => {}
@@ -183,7 +183,7 @@ impl Sharing {
         }
     }
 
-    fn told(&mut self, trace: u32, facts: &FileFacts) {
+    fn set_facts(&mut self, trace: u32, facts: &FileFacts) {
         if FileKind::from_mode(facts.mode) != FileKind::Regular {
             return;
         }
@@ -196,7 +196,7 @@ impl Sharing {
         }
         let key = self.key(trace, facts.file());
         if let Some(file) = self.file(key) {
-            file.name.told(facts);
+            file.name.set_path(facts);
             file.size = file.size.max(facts.size.0);
         }
     }

@@ -53,7 +53,7 @@ pub struct Level {
 impl Level {
     /// Takes a reading.
     #[inline]
-    pub fn look(&mut self, level: Bytes) {
+    pub fn sample(&mut self, level: Bytes) {
         let Bytes(level) = level;
         self.add(&Level { readings: 1, sum: level as f64, min: level, max: level, last: level });
     }
@@ -129,7 +129,7 @@ impl Timeline {
     /// Takes a call with its prediction, and its time by cause.
     pub(crate) fn call(&mut self, event: &Event, bytes: u64, first: &Prediction, times: &CauseTimes) {
         let (begin, end) = self.add((event.start, event.end()), Tally { calls: 1, bytes }, times);
-        self.buckets[end].modelled.look(first.dirty);
+        self.buckets[end].modelled.sample(first.dirty);
         let place = self.calls.wrapping_mul(GOLDEN);
         self.calls += 1;
         let is_kept = place <= u64::MAX >> self.halved;
@@ -223,10 +223,10 @@ impl Timeline {
         let Some(origin) = self.origin.filter(|origin| *origin <= at) else { return };
         let index = self.reach(at.0 - origin.0);
         let bucket = &mut self.buckets[index];
-        bucket.sampled.look(sampled);
+        bucket.sampled.sample(sampled);
         bucket.limits = Some(limits);
         if let Some(modelled) = modelled {
-            bucket.modelled.look(modelled);
+            bucket.modelled.sample(modelled);
         }
     }
 
@@ -412,7 +412,7 @@ mod tests {
         timeline.call(event, 10, &Prediction { dirty: Bytes(event.start), ..Prediction::default() }, &times);
     }
 
-    fn told(timeline: &Timeline) -> TimelineReport {
+    fn report_of(timeline: &Timeline) -> TimelineReport {
         timeline.report(Time(0), |file| format!("/f{}", file.ino)).expect("calls were taken")
     }
 
@@ -433,7 +433,7 @@ mod tests {
     fn sums_are_exact_however_often_the_width_doubles() {
         for calls in [1, 2, 1000, 30_000] {
             let (timeline, all) = of(calls);
-            let report = told(&timeline);
+            let report = report_of(&timeline);
             assert!(report.calls.len() <= BUCKETS);
             assert_eq!(report.calls.iter().sum::<u64>(), calls);
             assert_eq!(report.bytes.iter().sum::<u64>(), 10 * calls);
@@ -443,7 +443,7 @@ mod tests {
                 assert_eq!(told, wanted, "{} of {calls} calls", cause.name());
             }
         }
-        assert!(told(&of(30_000).0).calls.len() > BUCKETS / 2, "no coarser than it must be");
+        assert!(report_of(&of(30_000).0).calls.len() > BUCKETS / 2, "no coarser than it must be");
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
         // From the middle of the second bucket to a quarter of the fifth.
         take(&mut timeline, &call(0, 0, 0), Cause::Copy);
         take(&mut timeline, &call(width + width / 2, 11 * width / 4, 0), Cause::Copy);
-        let report = told(&timeline);
+        let report = report_of(&timeline);
         let all: Vec<u64> = (0..5).map(|at| report.causes.iter().map(|column| column.ns[at]).sum()).collect();
         let near = |at: usize, quarters: u64| all[at].abs_diff(quarters * width / 4) <= 2;
         assert!(near(0, 0) && near(1, 2) && near(2, 4) && near(3, 4) && near(4, 1), "{all:?}");
@@ -464,7 +464,7 @@ mod tests {
     fn single_calls_are_bounded_and_the_slowest_are_among_them() {
         let calls = 200_000;
         let (timeline, _) = of(calls);
-        let single = told(&timeline).single;
+        let single = report_of(&timeline).single;
         assert_eq!(single.of, calls);
         assert!(single.at_ns.len() > SINGLE / 2 && single.at_ns.len() <= SINGLE + BUCKETS);
         assert!(single.at_ns.is_sorted());
@@ -473,7 +473,7 @@ mod tests {
         // A tenth of the run has a tenth of them.
         let tenth = single.at_ns.iter().filter(|at| **at < calls * 1003 / 10).count() as f64;
         assert!((0.08..0.12).contains(&(tenth / single.at_ns.len() as f64)), "{tenth}");
-        assert_eq!(single, told(&of(calls).0).single, "no chance in it");
+        assert_eq!(single, report_of(&of(calls).0).single, "no chance in it");
         assert_eq!(single.files.len(), 5);
         // Calls of a period are not preferred: each third call is of the first kind.
         let plain = timeline.single.iter().filter(|(_, call)| call.cause == Cause::Call).count() as f64;
@@ -490,7 +490,7 @@ mod tests {
             let hard = if at < 3000 { 20 } else { 30 };
             timeline.sample(Time(10 + at * 1000), Bytes(at), limits(hard), Some(Bytes(2 * at)));
         }
-        let report = told(&timeline);
+        let report = report_of(&timeline);
         let highest = |levels: &Levels| levels.max.iter().flatten().max().copied();
         assert_eq!((highest(&report.sampled), highest(&report.modelled)), (Some(4999), Some(9998)));
         assert_eq!(report.sampled.min[0], Some(0), "the sample before the first call is left out");
@@ -511,7 +511,7 @@ mod tests {
             take(&mut timeline, &event, Cause::Copy);
         }
         timeline.sample(Time(u64::MAX), Bytes(1), DirtyLimits { background: Bytes(1), hard: Bytes(2) }, None);
-        let report = told(&timeline);
+        let report = report_of(&timeline);
         assert_eq!(report.calls.iter().sum::<u64>(), 5);
         assert!(report.calls.len() <= BUCKETS);
     }

@@ -5,7 +5,7 @@
 //! on as it is.
 
 use cawl_model::{Bytes, CostModel, DirtyLimits, HostProfile, Time, build};
-use cawl_wire::{Event, FileId, FileKind, MOST_BYTES, Op, flag};
+use cawl_wire::{Event, FileId, FileKind, MAX_BYTES, Op, flag};
 use rustc_hash::FxHashMap;
 
 use crate::cost::cawl_cost;
@@ -468,7 +468,7 @@ impl cawl_machine {
 /// Where so many bytes at this place end, if there are such calls and files.
 #[inline(always)]
 fn check_end(offset: u64, bytes: u64) -> Outcome<u64> {
-    let end = offset.checked_add(bytes).filter(|end| *end <= i64::MAX as u64 && bytes <= MOST_BYTES as u64);
+    let end = offset.checked_add(bytes).filter(|end| *end <= i64::MAX as u64 && bytes <= MAX_BYTES as u64);
     let far = || format!("{bytes} bytes at {offset}: a call moves at most 2^40, and a file ends below 2^63");
     end.ok_or_else(|| Failure::new(CAWL_ERROR_VALUE, far()))
 }

@@ -98,7 +98,7 @@ impl Failure {
 
     /// Kept for [`cawl_last_error`].
     #[cold]
-    fn told(self) -> cawl_status {
+    fn keep(self) -> cawl_status {
         // Names and texts of the caller's come to a terminal.
         let plain = |letter: char| match letter.is_control() && letter != '\n' {
             true => letter.escape_default().to_string(),
@@ -142,8 +142,8 @@ pub extern "C" fn cawl_version() -> *const c_char {
 pub fn guarded(work: impl FnOnce() -> Outcome<()>) -> cawl_status {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => CAWL_OK,
-        Ok(Err(failure)) => failure.told(),
-        Err(payload) => Failure::caught(payload.as_ref()).told(),
+        Ok(Err(failure)) => failure.keep(),
+        Err(payload) => Failure::caught(payload.as_ref()).keep(),
     }
 }
 

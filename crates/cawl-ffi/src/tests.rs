@@ -197,7 +197,7 @@ fn time_does_not_go_back_and_failed_calls_change_nothing() {
 /// Calls of any numbers at any times: a code, no panic, and no long work.
 #[test]
 fn no_call_is_a_fault() {
-    const SIZES: [u64; 9] = [0, 1, 4096, 5000, 1 << 20, 1 << 31, MOST_BYTES as u64, 1 << 63, u64::MAX];
+    const SIZES: [u64; 9] = [0, 1, 4096, 5000, 1 << 20, 1 << 31, MAX_BYTES as u64, 1 << 63, u64::MAX];
     const HOW: u32 = CAWL_READ | CAWL_WRITE | CAWL_CREATE;
     for (seed, model) in (0..10).flat_map(|seed| MODELS.iter().map(move |model| (seed, model))) {
         let mut random = fastrand::Rng::with_seed(seed);

@@ -29,7 +29,7 @@ pub fn remedy_of(error: &anyhow::Error) -> Option<&'static str> {
 }
 
 /// The error with its causes, and what the user can do.
-pub fn told(error: &anyhow::Error) -> String {
+pub fn with_remedy(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     match remedy_of(error).filter(|_| !text.contains("ulimit")) {
         Some(remedy) => format!("{text}; {remedy}"),
@@ -69,13 +69,13 @@ mod tests {
     fn a_limit_is_told_with_its_remedy_once() {
         let of = |error: io::Error| anyhow::Error::from(error).context("cannot write f");
         let full = of(Errno::EFBIG.into());
-        assert!(told(&full).starts_with("cannot write f: File too large"), "{}", told(&full));
-        assert!(told(&full).ends_with("raise it"), "{}", told(&full));
+        assert!(with_remedy(&full).starts_with("cannot write f: File too large"), "{}", with_remedy(&full));
+        assert!(with_remedy(&full).ends_with("raise it"), "{}", with_remedy(&full));
         let again = full.context("see ulimit -f");
-        assert!(!told(&again).contains("raise it"), "{}", told(&again));
-        assert!(told(&of(Errno::EMFILE.into())).ends_with("(ulimit -n)"));
-        assert!(told(&anyhow::Error::from(Errno::EMFILE)).ends_with("(ulimit -n)"));
-        assert!(!told(&of(Errno::ENOENT.into())).contains("ulimit"));
+        assert!(!with_remedy(&again).contains("raise it"), "{}", with_remedy(&again));
+        assert!(with_remedy(&of(Errno::EMFILE.into())).ends_with("(ulimit -n)"));
+        assert!(with_remedy(&anyhow::Error::from(Errno::EMFILE)).ends_with("(ulimit -n)"));
+        assert!(!with_remedy(&of(Errno::ENOENT.into())).contains("ulimit"));
         descriptors(2).unwrap();
     }
 }

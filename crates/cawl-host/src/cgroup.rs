@@ -243,7 +243,7 @@ mod tests {
             }
         }
 
-        fn look(&self) -> Option<Group> {
+        fn found(&self) -> Option<Group> {
             Group::under(self.0.path(), None)
         }
     }
@@ -259,13 +259,13 @@ mod tests {
         files.group("p/q", "268435456", "max", 130_000_000, STAT);
         files.put("sys/fs/cgroup/p/q/io.max", "98:0 rbps=max wbps=20971520 riops=max wiops=max\n");
         files.put("sys/fs/cgroup/p/io.max", "98:0 rbps=max wbps=1048576 riops=max wiops=99\n");
-        let group = files.look().unwrap();
+        let group = files.found().unwrap();
         assert_eq!((group.path.as_str(), group.version, group.knows_writeback), ("/p/q", Version::Two, true));
         assert_eq!(group.limit(), Some(("memory.max", Bytes::mib(128))));
         // The group above has nearly nothing left but pages of files.
         assert_eq!(group.room(), Some(Bytes::mib(8)));
         files.put("sys/fs/cgroup/p/q/memory.stat", "anon 129568768\ninactive_file 8192\n");
-        assert_eq!(files.look().unwrap().room(), Some(Bytes((134_217_728 - 133_730_304 + 8192) / 4)));
+        assert_eq!(files.found().unwrap().room(), Some(Bytes((134_217_728 - 133_730_304 + 8192) / 4)));
         let memory = GroupMemory {
             file: Bytes(129_568_768),
             active: Bytes(8192),
@@ -286,23 +286,23 @@ mod tests {
         let files = Files::unified("/b/c");
         files.group("b", "max", "67108864", 1 << 20, STAT);
         files.put("sys/fs/cgroup/b/c/cgroup.controllers", "\n");
-        let group = files.look().unwrap();
+        let group = files.found().unwrap();
         assert_eq!(group.limit(), Some(("memory.high", Bytes::mib(64))));
         assert_eq!(group.memory.and_then(|memory| memory.headroom), Some(Bytes::mib(63)));
         // More is used than is allowed.
         files.group("b", "1048576", "max", 2 << 20, STAT);
-        assert_eq!(files.look().unwrap().memory.and_then(|memory| memory.headroom), Some(Bytes::ZERO));
+        assert_eq!(files.found().unwrap().memory.and_then(|memory| memory.headroom), Some(Bytes::ZERO));
     }
 
     #[test]
     fn groups_without_limits_bound_nothing() {
         let machine = DirtyLimits { background: Bytes(1 << 50), hard: Bytes(1 << 51) };
-        let root = Files::unified("/").look().unwrap();
+        let root = Files::unified("/").found().unwrap();
         assert_eq!((root.memory, root.limit(), root.dirty_limits(machine)), (None, None, None));
         assert_eq!(root.room(), None);
         let files = Files::unified("/a");
         files.group("a", "max", "max", 5, "nonsense\nfile_dirty many\ninactive_file -1");
-        let group = files.look().unwrap();
+        let group = files.found().unwrap();
         assert_eq!(group.memory, Some(GroupMemory::default()));
         assert_eq!((group.limit(), group.dirty_limits(machine)), (None, None));
     }
@@ -324,7 +324,7 @@ mod tests {
         ] {
             files.put(&format!("{folder}/{name}"), text);
         }
-        let group = files.look().unwrap();
+        let group = files.found().unwrap();
         assert_eq!((group.version, group.knows_writeback), (Version::One, false));
         assert_eq!(group.limit(), Some(("memory.limit_in_bytes", Bytes::mib(256))));
         let memory = GroupMemory {
@@ -341,15 +341,15 @@ mod tests {
     #[test]
     fn what_is_not_there_is_no_group() {
         let files = Files(tempfile::tempdir().unwrap());
-        assert_eq!(files.look(), None);
+        assert_eq!(files.found(), None);
         files.put("proc/self/cgroup", "0::/gone\n");
-        assert_eq!(files.look(), None);
+        assert_eq!(files.found(), None);
         files.put("proc/self/mountinfo", "20 19 0:18 / /sys/fs/cgroup rw - cgroup2 c rw\n");
-        assert_eq!(files.look(), None);
+        assert_eq!(files.found(), None);
         // Outside of this namespace.
         files.put("sys/fs/cgroup/memory.stat", "");
         files.put("proc/self/cgroup", "0::/../gone\n");
-        assert_eq!(files.look(), None);
+        assert_eq!(files.found(), None);
         // Of this machine, whatever it has; and of no process.
         drop(Group::of(None));
         assert_eq!(Group::of(Some(u32::MAX)), None);

@@ -27,7 +27,7 @@ pub fn is_taken_back() -> bool {
 }
 
 /// Memory now; None if the kernel does not tell.
-pub fn look() -> Option<MemoryFacts> {
+pub fn sample() -> Option<MemoryFacts> {
     let order = *reporting_order();
     let (zones, buddies) = (machine::read("/proc/zoneinfo"), machine::read("/proc/buddyinfo"));
     let flags = order.and_then(|order| Some((File::open("/proc/kpageflags").ok()?, order)));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_look_at_this_machine() {
-        let memory = look().expect("every kernel has /proc/zoneinfo and /proc/buddyinfo");
+        let memory = sample().expect("every kernel has /proc/zoneinfo and /proc/buddyinfo");
         assert!(!memory.zones.is_empty());
         assert_eq!(memory.order != MemoryFacts::NOT_TAKEN_BACK, is_taken_back());
         let counted = machine::read("/proc/meminfo");

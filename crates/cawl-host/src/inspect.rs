@@ -84,13 +84,13 @@ pub fn program(path: &Path) -> Verdict {
             break;
         }
         verdict.chain.push(path.clone());
-        next = look(&path, &mut verdict);
+        next = inspect_file(&path, &mut verdict);
     }
     verdict
 }
 
 /// Looks at one file; its interpreter, if it is a script.
-fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
+fn inspect_file(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
     let name = path.display();
     if let Ok(meta) = fs::metadata(path)
         && !meta.is_file()

@@ -244,7 +244,7 @@ impl Spool {
     /// and its rows are still to be counted ([`Spool::lose`]).
     pub fn keep(&mut self, begun: Begun, partition: &Path, rows: u64) -> io::Result<()> {
         let bytes = begun.file().metadata()?.len();
-        self.told();
+        self.warn_refused();
         if !self.has_room(bytes) {
             self.count()?;
             if !self.has_room(bytes) {
@@ -305,9 +305,9 @@ impl Spool {
     }
 
     /// Looks at what was taken away, once in a while.
-    pub fn look(&mut self) {
+    pub fn poll(&mut self) {
         if self.looked.elapsed() >= LOOK {
-            self.told();
+            self.warn_refused();
             // The next file's error says why the folder cannot be read.
             drop(self.count());
             self.looked = Instant::now();
@@ -315,7 +315,7 @@ impl Spool {
     }
 
     /// What who takes files away tells.
-    fn told(&self) {
+    fn warn_refused(&self) {
         let [files, rows] = refused(&self.options.folder);
         let why = fs::read_to_string(self.options.folder.join(UNDELIVERED)).unwrap_or_default();
         let mut status = lock(&self.status);

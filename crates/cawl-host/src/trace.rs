@@ -9,7 +9,7 @@ mod excerpts;
 mod reader;
 mod writer;
 
-pub use excerpts::{ExcerptOptions, ExcerptStatus, Excerpts, LEAST_ROOM};
+pub use excerpts::{ExcerptOptions, ExcerptStatus, Excerpts, MIN_ROOM};
 pub use reader::{Damage, TraceReader};
 pub use writer::{TraceFile, WhenFull};
 

@@ -19,7 +19,7 @@ const PREFIX: &str = "cawl-";
 /// Buffer for events in KiB.
 const ROOM: u32 = 8192;
 /// Most instances of one process.
-const MOST: usize = 64;
+const MAX: usize = 64;
 
 /// Why tracing is not possible.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ impl Instance {
 
 impl Folder {
     fn make(instances: &Path) -> io::Result<Folder> {
-        for number in 0..MOST {
+        for number in 0..MAX {
             let path = instances.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

@@ -15,12 +15,12 @@ use super::{SkipReason, shown, whole_number};
 
 const SECTOR: u64 = 512;
 /// A request has no more sectors: 32 bits of bytes.
-const MOST_SECTORS: u64 = u32::MAX as u64 / SECTOR;
+const MAX_SECTORS: u64 = u32::MAX as u64 / SECTOR;
 /// Requests in flight, at most; the oldest is given up then.
-const MOST_IN_FLIGHT: usize = 1 << 20;
+const MAX_IN_FLIGHT: usize = 1 << 20;
 
 /// Of those that a request was made of, so many are looked at: more than a request has segments.
-const MOST_INSIDE: usize = 1 << 10;
+const MAX_INSIDE: usize = 1 << 10;
 
 /// What was queued or issued and is not complete.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ impl Format for Blkparse {
                 return self.complete(device, (op, first, first + sectors), kind, failed, now, at, rows, out);
             }
         }
-        if self.in_flight > MOST_IN_FLIGHT {
+        if self.in_flight > MAX_IN_FLIGHT {
             self.give_up_oldest(rows);
         }
         Ok(())
@@ -213,7 +213,7 @@ impl Blkparse {
                 before
                     .into_iter()
                     .chain(by.range((op, first, 0)..(op, end, 0)))
-                    .take(MOST_INSIDE)
+                    .take(MAX_INSIDE)
                     .map(|(key, _)| *key)
                     .collect()
             }
@@ -294,8 +294,8 @@ fn range(rest: &[&str], complete: bool) -> Result<Option<(u64, u64)>, Fault> {
     let number = |at: usize, what: &str, most| by_line::number(7 + at, what, word(at), most);
     match (word(1), word(2)) {
         (_, "+") => {
-            let first = number(1, "the sector", i64::MAX as u64 / SECTOR - MOST_SECTORS)?;
-            Ok(Some((first, number(3, "the number of sectors", MOST_SECTORS)?)))
+            let first = number(1, "the sector", i64::MAX as u64 / SECTOR - MAX_SECTORS)?;
+            Ok(Some((first, number(3, "the number of sectors", MAX_SECTORS)?)))
         }
         (first, _) if first.starts_with('[') => Ok(Some((0, 0))),
         // In parentheses there is what blkparse found the time until then to be (-t), or a command.

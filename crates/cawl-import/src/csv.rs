@@ -7,7 +7,7 @@
 mod columns;
 
 use cawl_core::Record;
-use cawl_wire::{FileKind, MOST_BYTES, Op};
+use cawl_wire::{FileKind, MAX_BYTES, Op};
 
 pub use self::columns::Columns;
 use super::rows::{Call, Kind, Place, Rows};
@@ -392,7 +392,7 @@ impl Layout {
             return Ok(Err(reason));
         }
         let offset = bytes(OFFSET, u64::MAX - 1)?;
-        let most = if op.moves_bytes() { MOST_BYTES } else { i64::MAX };
+        let most = if op.moves_bytes() { MAX_BYTES } else { i64::MAX };
         let size = bytes(SIZE, most as u64)?;
         let pid = number(PID, text(PID), u32::MAX.into())?.map_or(NAMELESS, |pid| pid as u32);
         let tid = number(TID, text(TID), u32::MAX.into())?.map_or(pid, |tid| tid as u32);

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use cawl_core::Record;
-use cawl_wire::{MOST_BYTES, Op, flag};
+use cawl_wire::{MAX_BYTES, Op, flag};
 use serde_json::Value;
 
 use super::by_line::{self, Fault, Format};
@@ -210,7 +210,7 @@ impl Format for Dftracer {
                 return Err((0, format!("a {name} has neither \"count\" nor \"ret\"; {SIZELESS}")));
             }
         };
-        if size > MOST_BYTES as u64 {
+        if size > MAX_BYTES as u64 {
             return Err((0, format!("\"count\" is {size} bytes, more than a call moves")));
         }
         let moved = ret.map_or(size, |ret| ret.saturating_mul(item).min(size));

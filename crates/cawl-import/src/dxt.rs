@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use cawl_core::Record;
-use cawl_wire::{MOST_BYTES, Op};
+use cawl_wire::{MAX_BYTES, Op};
 
 use super::by_line::{self, Fault, Format, seconds};
 use super::rows::{Call, Kind, Place, Rows};
@@ -108,7 +108,7 @@ impl Format for Dxt {
             other => return Err((3, format!("is \"{}\", neither write nor read", shown(other)))),
         };
         let offset = number(5, "the offset", i64::MAX as u64)?;
-        let size = number(6, "the length", MOST_BYTES as u64)?;
+        let size = number(6, "the length", MAX_BYTES as u64)?;
         let (start, end) = (seconds(7, "the start", fields[6])?, seconds(8, "the end", fields[7])?);
         let duration = end.checked_sub(start).ok_or_else(|| (8, "the end is before the start".to_owned()))?;
         let Some(path) = self.file.as_ref().map(|path| rows.text(path)) else {

@@ -179,7 +179,7 @@ fn split(text: &str) -> Result<Line<'_>, Fault> {
                 value.ok_or_else(|| (field, fault()))
             };
             let offset = number(3, "the offset", before, i64::MAX as u64)?;
-            let length = number(4, "the length", last, cawl_wire::MOST_BYTES as u64)?;
+            let length = number(4, "the length", last, cawl_wire::MAX_BYTES as u64)?;
             Ok(Line { path, action, range: Some((offset, length)) })
         }
         _ => match text.rsplit_once(' ') {

@@ -4,7 +4,7 @@
 //! call ended, and since fio 3.39 (`log_issue_time`) the nanosecond in which it began.
 
 use cawl_core::Record;
-use cawl_wire::{MOST_BYTES, Op, flag};
+use cawl_wire::{MAX_BYTES, Op, flag};
 
 use super::by_line::{self, Fault, Format};
 use super::rows::{Call, Kind, Place, Rows};
@@ -113,7 +113,7 @@ impl Format for Latencies {
             }
         };
         let size = number(4, "the block size")?;
-        if size == 0 || size > MOST_BYTES as u64 {
+        if size == 0 || size > MAX_BYTES as u64 {
             let fault = format!(
                 "the block size is {size}: the row is no call but a mean of a window; record without log_avg_msec"
             );

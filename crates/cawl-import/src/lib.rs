@@ -291,7 +291,7 @@ struct SkipCounts {
 
 impl SkipCounts {
     /// Reasons kept apart; only noise that looks like calls has more.
-    const MOST: usize = 1000;
+    const MAX: usize = 1000;
 
     fn count(&mut self, reason: SkipReason, line: u64) {
         self.count_many(reason, line, 1);
@@ -305,7 +305,7 @@ impl SkipCounts {
     /// A call that has nothing to do with files; most lines are of this kind.
     fn count_other(&mut self, name: &str, line: u64) {
         let reason = SkipReason::Other(name.to_owned());
-        let is_new = self.reasons.len() >= SkipCounts::MOST && !self.reasons.contains_key(&reason);
+        let is_new = self.reasons.len() >= SkipCounts::MAX && !self.reasons.contains_key(&reason);
         self.count(if is_new { SkipReason::Other("further calls".to_owned()) } else { reason }, line);
     }
 

@@ -28,7 +28,7 @@ pub struct PerfTraceImporter {
 }
 
 /// Lines that wait for a clone, at most.
-const MOST_HELD: usize = 10_000;
+const MAX_HELD: usize = 10_000;
 
 impl Default for PerfTraceImporter {
     fn default() -> PerfTraceImporter {
@@ -87,12 +87,12 @@ impl PerfTraceImporter {
         // A new thread or process begins with the end of the call that made it: nothing or 0 in perf's lines.
         let is_new = resumed.is_some() && is_child(name) && self.calls.under_way(tid).is_none();
         let is_new = is_new && result.is_none_or(|result| result == "0");
-        if is_new && !self.calls.knows(tid) && !self.calls.expects_child() && self.held.len() < MOST_HELD {
+        if is_new && !self.calls.knows(tid) && !self.calls.expects_child() && self.held.len() < MAX_HELD {
             self.orphans.push(tid);
         }
         if self.orphans.contains(&tid) {
             self.held.push((tid, self.calls.line, line.to_owned()));
-            if self.held.len() >= MOST_HELD {
+            if self.held.len() >= MAX_HELD {
                 self.release(None);
             }
             return;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use cawl_core::Record;
-use cawl_wire::{MOST_BYTES, Op, flag};
+use cawl_wire::{MAX_BYTES, Op, flag};
 
 use super::by_line::{self, Fault, Format, seconds};
 use super::names::{self, operation};
@@ -148,12 +148,12 @@ impl Format for Recorder {
 
         let mut bytes: u64 = u64::from(!size.is_empty());
         for place in size {
-            bytes = bytes.saturating_mul(number(*place, "the size", MOST_BYTES as u64)?);
+            bytes = bytes.saturating_mul(number(*place, "the size", MAX_BYTES as u64)?);
         }
-        let bytes = bytes.min(MOST_BYTES as u64);
+        let bytes = bytes.min(MAX_BYTES as u64);
         // The result of fread and fwrite counts items.
         let result = head.result.filter(|_| op.moves_bytes()).and_then(whole_number);
-        let item = if size.len() == 2 { number(size[0], "the size", MOST_BYTES as u64)? } else { 1 };
+        let item = if size.len() == 2 { number(size[0], "the size", MAX_BYTES as u64)? } else { 1 };
         let moved = result.map_or(bytes, |result| result.saturating_mul(item).min(bytes));
         let place = match (op, offset) {
             (Op::Seek, Some(offset)) => {

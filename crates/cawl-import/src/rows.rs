@@ -14,7 +14,7 @@ use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use super::{ImportSummary, LATE, SkipCounts, SkipReason};
 
 /// Rows that wait for earlier ones, at most: 100 MB.
-pub(crate) const MOST_WAITING: usize = 1 << 20;
+pub(crate) const MAX_WAITING: usize = 1 << 20;
 
 /// Where in the file an operation works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,7 +192,7 @@ impl Rows {
         let Call { start, duration, op, .. } = call;
         if start < self.out_until {
             return Err(format!(
-                "starts before a call more than {MOST_WAITING} rows further up; {}",
+                "starts before a call more than {MAX_WAITING} rows further up; {}",
                 self.kind.unsorted
             ));
         }
@@ -209,7 +209,7 @@ impl Rows {
         self.last_start = self.last_start.max(start);
         self.number += 1;
         self.waiting.push(Reverse((start, self.number, call)));
-        self.release(MOST_WAITING, out);
+        self.release(MAX_WAITING, out);
         Ok(())
     }
 

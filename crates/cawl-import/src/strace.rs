@@ -154,7 +154,7 @@ impl StraceImporter {
     fn tell_time(&mut self, prefix: Prefix) -> bool {
         const DAY: u64 = 86_400_000_000_000;
         let Some(mut time) = prefix.time else { return false };
-        if !prefix.of_day && time < line::MOST_RELATIVE {
+        if !prefix.of_day && time < line::MAX_RELATIVE {
             self.relative = true;
             self.calls.now = self.calls.now.saturating_add(time);
             return true;

@@ -244,13 +244,13 @@ pub(super) fn after_comm<'a, T>(
     separator: u8,
     find: impl Fn(&'a str) -> Option<T>,
 ) -> Option<(&'a str, T)> {
-    let most = text.len().min(MOST_COMM + 1);
+    let most = text.len().min(MAX_COMM + 1);
     let mut places = (0..most).rev().filter(|&at| text.as_bytes()[at] == separator);
     places.find_map(|at| Some((text[..at].trim_end(), find(&text[at + 1..])?)))
 }
 
 /// Bytes of a thread's name, at most (TASK_COMM_LEN).
-const MOST_COMM: usize = 15;
+const MAX_COMM: usize = 15;
 
 /// A name that stands for one that is not known.
 pub(super) fn comm(text: &str) -> Option<&str> {

@@ -75,7 +75,7 @@ pub struct DataFile {
 }
 
 /// Bytes of the file of a workflow at most.
-const MOST: u64 = 1 << 30;
+const MAX: u64 = 1 << 30;
 /// Bytes of a call where nothing is said.
 pub const BLOCK: Bytes = Bytes::mib(1);
 /// Bytes of a file at most, as of a call of the models.
@@ -89,8 +89,8 @@ pub fn read(path: &Path) -> anyhow::Result<Workflow> {
     let about = || format!("cannot read {}", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).with_context(about)?;
-    file.take(MOST + 1).read_to_string(&mut text).with_context(about)?;
-    ensure!(text.len() as u64 <= MOST, "{} is larger than 1 GiB", path.display());
+    file.take(MAX + 1).read_to_string(&mut text).with_context(about)?;
+    ensure!(text.len() as u64 <= MAX, "{} is larger than 1 GiB", path.display());
     let text = text.trim_start_matches('\u{feff}');
     let is_json = text.trim_start().starts_with('{') || path.extension().is_some_and(|it| it == "json");
     let read = if is_json { wfcommons::parse(text) } else { text::parse(text) };

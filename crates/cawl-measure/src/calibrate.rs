@@ -6,15 +6,15 @@
 //! how each constant is measured.
 
 mod bench;
-mod beside;
 mod check;
 mod device;
-mod durable;
 mod few;
+pub mod interference;
 mod memory;
 mod network;
-pub mod others;
+mod read_contention;
 mod reads;
+mod small_writes;
 mod stream;
 mod writeback;
 
@@ -87,10 +87,10 @@ pub struct Options {
 const SHARES: f64 = 1.07;
 
 /// Least bytes that tell anything of a device.
-pub const LEAST_WRITTEN: Bytes = Bytes::mib(16);
+pub const MIN_WRITTEN: Bytes = Bytes::mib(16);
 
 /// Least free space on the filesystem.
-const LEAST: Bytes = Bytes::mib(64);
+const MIN: Bytes = Bytes::mib(64);
 
 /// Time limit for a brief measurement that another process makes, in seconds.
 const PATIENCE: u64 = 4;
@@ -135,7 +135,7 @@ pub struct Extra {
 /// Calibrates. `signal` holds the number of a received signal that asks to stop, or zero.
 pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Calibration> {
     let started = cawl_host::now();
-    let watch = others::Watch::begin();
+    let watch = interference::Watch::begin();
     let mut bench = set_up(options, signal)?;
     if bench.place.backing == Backing::Network {
         return elsewhere(options, bench, started, watch);
@@ -174,12 +174,12 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         share(&mut bench, "reads from the device", 0.03, bytes[0] + 0.03);
         let per_byte = device.read.map_or(0.0, |read| read.value);
         device_reads = unless_over(reads::of_device(&mut bench, per_byte))?;
-        reads_wait = unless_over(beside::measure(&mut bench, &device, device_reads.latency))?;
-        reads_wait_for_reads = unless_over(beside::reads(&bench, &device, device_reads.latency))?;
+        reads_wait = unless_over(read_contention::measure(&mut bench, &device, device_reads.latency))?;
+        reads_wait_for_reads = unless_over(read_contention::reads(&bench, &device, device_reads.latency))?;
         share(&mut bench, "fsync", 0.1, bytes[1]);
         let [per_byte, seek] =
             [device.write, device.seek].map(|found| found.map_or(0.0, |found| found.value));
-        durable = unless_over(durable::measure(&mut bench, per_byte, seek))?;
+        durable = unless_over(small_writes::measure(&mut bench, per_byte, seek))?;
         share(&mut bench, "page cache while the flusher works", 0.15, bytes[2]);
         let transfer = device.transfer.map(|transfer| transfer.value);
         unless_over(writeback::factor(&mut bench, &memory, transfer, &mut writeback))?;
@@ -194,7 +194,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         unless_over(writeback::rate_of_writeback(&mut bench, synchronous, &mut writeback))?;
     } else {
         share(&mut bench, "calls after other work", 0.1, 0.0);
-        durable = unless_over(durable::away(&mut bench))?;
+        durable = unless_over(small_writes::away(&mut bench))?;
         if !on_device {
             bench.note(
                 "this filesystem keeps its files in memory: there is no device, its constants are defaults",
@@ -235,7 +235,7 @@ fn done(
     mut profile: HostProfile,
     extra: Extra,
     started: Time,
-    watch: &others::Watch,
+    watch: &interference::Watch,
 ) -> Calibration {
     profile.disturbed = watch.disturbed();
     if let Some(few) = few::few(&profile).filter(|_| !bench.brief) {
@@ -274,7 +274,7 @@ fn elsewhere(
     options: &Options,
     mut bench: Bench,
     started: Time,
-    watch: others::Watch,
+    watch: interference::Watch,
 ) -> anyhow::Result<Calibration> {
     let all = options.effort.time.min(MOUNT);
     let (mut memory, mut stream) = (memory::Memory::default(), stream::Stream::default());
@@ -324,7 +324,7 @@ fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> 
     let place = Place::of(&options.path)?;
     let put_back = LoweredLimits::put_back_left()?;
     let scratch = Scratch::create(&place.folder, scratch::CALIBRATE)?;
-    let available = scratch.require(LEAST)?;
+    let available = scratch.require(MIN)?;
     // At most half of the free space, so that other programs do not run out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);
     let brief = options.effort.thoroughness == Thoroughness::Brief;
@@ -409,11 +409,11 @@ fn delayed_allocation(profile: &HostProfile, device: &device::Device) -> Option<
 }
 
 /// The least time of a byte, in ns: no machine copies more than 200 GB/s (`HostProfile::range`).
-const LEAST_COPY: f64 = 0.005;
+const MIN_COPY: f64 = 0.005;
 
 /// A constant from times per byte; none of one that no machine has.
 fn rate(found: Option<Estimate>) -> Option<Measured<Rate>> {
-    let found = found.filter(|found| found.value >= LEAST_COPY)?;
+    let found = found.filter(|found| found.value >= MIN_COPY)?;
     Some(found.measured(|time| Rate::per_second(1e9 / time)))
 }
 
@@ -434,7 +434,7 @@ fn profile(
     stream: &stream::Stream,
     memory: &memory::Memory,
     device: &device::Device,
-    durable: &durable::Durable,
+    durable: &small_writes::Durable,
     writeback: &writeback::Writeback,
 ) -> HostProfile {
     let mut profile = options.known.clone().unwrap_or_else(HostProfile::uncalibrated);

@@ -46,7 +46,7 @@ impl Class {
 
     /// What a call is that a model told a cost of, or none: not every model has a law of names and lengths.
     #[inline]
-    pub fn told(self, has_cost: impl FnOnce() -> bool) -> Class {
+    pub fn with_cost(self, has_cost: impl FnOnce() -> bool) -> Class {
         if self == Class::Effect && has_cost() { Class::Cost } else { self }
     }
 }

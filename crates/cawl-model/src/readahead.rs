@@ -176,7 +176,7 @@ fn next_size(size: u64, most: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const MOST: (u64, u64) = (32, 320);
+    const MAX: (u64, u64) = (32, 320);
 
     /// Ends of the windows that a reader of `step` pages at a time opens up to page `end`.
     fn windows(step: u64, end: u64, most: u64, advice: Advice) -> Vec<u64> {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_mark_of_another_reader_has_more_read_behind_what_is_cached() {
         let mut reader = Readahead::default();
-        reader.miss(1000, 2, MOST, |_| (0, false));
+        reader.miss(1000, 2, MAX, |_| (0, false));
         // 20 pages are cached from the mark on: four times that and what is asked for, in larger folios.
         let window = reader.meets(500, 2, (2048, true), |_| Some(520)).expect("more is read");
         assert_eq!((window.first, window.end, window.folio), (520, 608, 4));
@@ -237,20 +237,20 @@ mod tests {
     #[test]
     fn what_is_read_elsewhere_is_read_alone() {
         let mut reader = Readahead::default();
-        let alone = reader.miss(1000, 4, MOST, |_| (0, false));
+        let alone = reader.miss(1000, 4, MAX, |_| (0, false));
         assert_eq!((alone.first, alone.end), (1000, 1004));
         reader.read(1003);
         // It goes on: a window.
-        let next = reader.miss(1004, 4, MOST, |_| (0, false));
+        let next = reader.miss(1004, 4, MAX, |_| (0, false));
         assert_eq!((next.first, next.end), (1004, 1012));
         assert_eq!(next.mark, Some(1008), "behind what was asked for");
         let none = |_| unreachable!("its own window");
-        assert_eq!(reader.meets(1008, 1, (MOST.0, true), none).map(|window| window.first), Some(1012));
+        assert_eq!(reader.meets(1008, 1, (MAX.0, true), none).map(|window| window.first), Some(1012));
         // A stream that another descriptor has left is known by the pages that it left cached.
         let mut other = Readahead::default();
-        assert_eq!(other.miss(500, 2, MOST, |_| (20, false)).end, 522);
+        assert_eq!(other.miss(500, 2, MAX, |_| (20, false)).end, 522);
         let mut random = Readahead { advice: Advice::Random, ..Readahead::default() };
-        assert_eq!(random.miss(0, 4, MOST, |_| (0, true)).end, 4);
+        assert_eq!(random.miss(0, 4, MAX, |_| (0, true)).end, 4);
         assert_eq!(Readahead::default().miss(7, 4, (0, 320), |_| (0, false)).end, 8);
     }
 

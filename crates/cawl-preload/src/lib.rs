@@ -92,7 +92,7 @@ mod life {
         unsafe {
             let wanted = settings::read(argv, envp);
             environment::hide_sanitizers(envp);
-            if !wanted || !gate::look() || !table::prepare() {
+            if !wanted || !gate::check() || !table::prepare() {
                 return;
             }
             target::begin();

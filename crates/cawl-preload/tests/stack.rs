@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What a hook may take, in bytes.
-const MOST: u64 = 1024;
+const MAX: u64 = 1024;
 
 /// Functions that are called by the C library, or jumped to, by a part of their names.
 const CALLED_BACK: &[&str] =
@@ -82,7 +82,7 @@ fn every_hook_is_content_with_one_kibibyte_more() {
             most = most.max((more, format!("{name}, {way}, by {transport}")));
             // A call that takes little by itself is content with a stack of 4 KiB, which is what it was
             // given.
-            if more > MOST {
+            if more > MAX {
                 wrong.push(format!("{name}, {way}, by {transport}: {} and {more} bytes", native[&name]));
             }
         }
@@ -107,7 +107,7 @@ fn no_path_through_the_library_is_deeper_than_one_kibibyte() {
     ways.sort();
     let (most, way) = ways.last().expect("a hook");
     println!("deepest: {most} bytes: {way}");
-    let wrong: Vec<_> = ways.iter().filter(|(depth, _)| *depth > MOST).collect();
+    let wrong: Vec<_> = ways.iter().filter(|(depth, _)| *depth > MAX).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

@@ -13,14 +13,14 @@ use rustc_hash::FxHashMap;
 use crate::record::{Call, Identity, Naming};
 
 /// Files kept; beyond that all are forgotten, and named again.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 
 /// Filesystems whose files have another device for programs than in the kernel.
 const BTRFS: u64 = 0x9123_683E;
 const OVERLAY: u64 = 0x794C_7630;
 
 /// Descriptors looked at of a process that is met: each takes some 5 µs, and calls wait in the ring.
-const MOST_OPEN: usize = 1024;
+const MAX_OPEN: usize = 1024;
 
 /// Bytes of a page.
 pub fn page() -> u64 {
@@ -108,7 +108,7 @@ impl Files {
     pub fn meet(&mut self, pid: u32) {
         let of_process = Path::new("/proc").join(pid.to_string());
         let entries = std::fs::read_dir(of_process.join("fd")).into_iter().flatten().flatten();
-        let open = entries.take(MOST_OPEN).filter_map(|entry| {
+        let open = entries.take(MAX_OPEN).filter_map(|entry| {
             let path = entry.path().read_link().ok().filter(|path| path.is_absolute())?;
             // Linux 5.14 and later tell it.
             let told = std::fs::read_to_string(of_process.join("fdinfo").join(entry.file_name())).ok()?;
@@ -148,7 +148,7 @@ impl Files {
 
     /// A file was named to a process.
     pub fn name(&mut self, naming: &Naming) -> Named {
-        if self.seen.len() >= MOST || self.paths.len() >= MOST {
+        if self.seen.len() >= MAX || self.paths.len() >= MAX {
             *self = Files::default();
         }
         let mut file = to_program(&naming.identity);

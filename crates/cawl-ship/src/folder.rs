@@ -27,7 +27,7 @@ const START: &str = "00000000T000000Z-00000000";
 const UNDELIVERED: &str = ".cawl-undelivered";
 
 /// Longest wait that a receiver can ask for.
-const MOST: Duration = Duration::from_secs(300);
+const MAX: Duration = Duration::from_secs(300);
 
 /// Takes files.
 pub trait Deliver {
@@ -92,7 +92,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
             }
             Err((error, asked)) => {
                 attempts += 1;
-                let asked = asked.map(|asked| asked.min(MOST));
+                let asked = asked.map(|asked| asked.min(MAX));
                 not_before = asked.map(|asked| Instant::now() + asked);
                 let is_over = until.is_some_and(|until| not_before.unwrap_or_else(Instant::now) >= until);
                 if is_over || input.is_none() && attempts == ATTEMPTS {

@@ -65,7 +65,7 @@ mod tests {
         Frame { function: Some(name.to_owned()), ..Frame::default() }
     }
 
-    fn told(frames: &[(&str, bool)]) -> Vec<u8> {
+    fn encoded(frames: &[(&str, bool)]) -> Vec<u8> {
         let mut out = Vec::new();
         for (name, is_entry) in frames {
             out.extend(InterpreterFrames::head(3, *is_entry, [1, 1], [name.len() as u16, 4]));
@@ -82,7 +82,7 @@ mod tests {
     fn frames_stand_where_they_are_interpreted() {
         let stack =
             ["fsync", EVALUATES[0], "sort", "_PyEval_EvalFrameDefault.cold", "main"].map(native).to_vec();
-        let frames = told(&[("save", false), ("commit", true), ("sorted_by", false), ("<module>", true)]);
+        let frames = encoded(&[("save", false), ("commit", true), ("sorted_by", false), ("<module>", true)]);
         let found = spliced(stack.clone(), &frames);
         assert_eq!(names(&found), ["fsync", "save", "commit", "sort", "sorted_by", "<module>", "main"]);
         assert_eq!((found[1].line, found[1].file.as_deref()), (Some(3), Some("a.py")));

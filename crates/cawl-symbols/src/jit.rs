@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cawl_model::record::Frame;
 
 /// Most bytes and entries of a map.
-const MOST: u64 = 64 << 20;
+const MAX: u64 = 64 << 20;
 const ENTRIES: usize = 1 << 20;
 const LONGEST: usize = 512;
 
@@ -39,7 +39,7 @@ impl PerfMap {
             return None;
         }
         let mut text = Vec::new();
-        file.take(MOST).read_to_end(&mut text).ok()?;
+        file.take(MAX).read_to_end(&mut text).ok()?;
         Some(PerfMap::parse(&text))
     }
 

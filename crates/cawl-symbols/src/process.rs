@@ -199,7 +199,7 @@ impl Process {
     }
 
     /// Lines of /proc/PID/maps as the process told them: they replace what was where they are.
-    pub fn told(&mut self, lines: &[u8]) {
+    pub fn set_maps(&mut self, lines: &[u8]) {
         self.add(crate::maps::parse(lines));
     }
 

@@ -5,7 +5,7 @@ pub const EVENT_LEN: usize = 96;
 
 /// More bytes than any call moves: 1 TiB. Plain calls move 2 GiB at most (`MAX_RW_COUNT`), stream calls and
 /// copies within a file system more. A record that tells of more is damaged.
-pub const MOST_BYTES: i64 = 1 << 40;
+pub const MAX_BYTES: i64 = 1 << 40;
 
 /// [`Event::offset`] when the place in the file is not known, as on a pipe.
 pub const UNKNOWN_OFFSET: u64 = u64::MAX;
@@ -458,9 +458,9 @@ impl Event {
         self.flags & bits != 0
     }
 
-    /// False if no program can have made this call: it moved more than [`MOST_BYTES`].
+    /// False if no program can have made this call: it moved more than [`MAX_BYTES`].
     pub const fn is_possible(&self) -> bool {
-        !self.op.moves_bytes() || self.returned <= MOST_BYTES
+        !self.op.moves_bytes() || self.returned <= MAX_BYTES
     }
 
     /// Bytes a stream call handed to the kernel: what was pending, plus what was accepted, less what

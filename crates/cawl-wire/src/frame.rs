@@ -344,7 +344,7 @@ impl<'a> FileRecord<'a> {
     /// Where the path stands; in front of it is its length.
     const PATH_AT: usize = 42;
     /// Longest record, in bytes.
-    pub const MOST: usize = FileRecord::PATH_AT + FileRecord::PATH;
+    pub const MAX: usize = FileRecord::PATH_AT + FileRecord::PATH;
 
     /// Writes the payload into `out` and returns its length in bytes, or None if it does not fit.
     pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
@@ -354,7 +354,7 @@ impl<'a> FileRecord<'a> {
 
     /// Where in `out` the path is to be written before [`FileRecord::encode_around`].
     pub fn path_place(out: &mut [u8]) -> Option<&mut [u8]> {
-        let most = out.len().min(FileRecord::MOST);
+        let most = out.len().min(FileRecord::MAX);
         out.get_mut(FileRecord::PATH_AT..most)
     }
 

@@ -27,8 +27,8 @@ pub mod stack;
 
 pub use clock::Anchor;
 pub use event::{
-    ADVICE_DONTNEED, EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Obstacle, Op, UNKNOWN_OFFSET, flag,
-    lock, uncertain,
+    ADVICE_DONTNEED, EVENT_LEN, Event, FileId, FileKind, MAX_BYTES, Obstacle, Op, UNKNOWN_OFFSET, flag, lock,
+    uncertain,
 };
 pub use frame::{
     Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, Rank, RankVariable,

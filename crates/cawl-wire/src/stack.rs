@@ -29,7 +29,7 @@ impl StackRecord<'_> {
     /// bytes each.
     pub const HEAD: usize = 48;
     /// Length of the longest, in bytes.
-    pub const MOST: usize = StackRecord::HEAD + STACK_BYTES + INTERPRETER_BYTES;
+    pub const MAX: usize = StackRecord::HEAD + STACK_BYTES + INTERPRETER_BYTES;
 
     /// What stands before the stack.
     pub fn head(start: u64, [ip, sp, fp, lr]: [u64; 4], stack: u64) -> [[u8; 8]; 6] {

@@ -2,7 +2,7 @@
 
 use cawl_wire::{
     Anchor, EVENT_LEN, Ended, Event, FileId, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind,
-    MOST_BYTES, Op, Rank, RankVariable, Usage, Wchar, WireError, flag,
+    MAX_BYTES, Op, Rank, RankVariable, Usage, Wchar, WireError, flag,
 };
 use proptest::prelude::*;
 
@@ -85,8 +85,8 @@ fn op_codes_and_names_are_unique() {
 fn a_call_of_more_bytes_than_any_moves_is_damage() {
     let decoded = |op, returned| Event::decode(&Event { returned, ..Event::new(op) }.encode()).is_some();
     for op in [Op::Write, Op::StreamWrite, Op::CopyRange, Op::MmapWrite, Op::Read] {
-        assert!(decoded(op, MOST_BYTES) && decoded(op, -1), "{op:?}");
-        assert!(!decoded(op, MOST_BYTES + 1) && !decoded(op, i64::MAX), "{op:?}");
+        assert!(decoded(op, MAX_BYTES) && decoded(op, -1), "{op:?}");
+        assert!(!decoded(op, MAX_BYTES + 1) && !decoded(op, i64::MAX), "{op:?}");
     }
     // These return a place or a number of their own.
     assert!(decoded(Op::Seek, i64::MAX) && decoded(Op::Fork, i64::MAX));

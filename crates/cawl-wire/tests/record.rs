@@ -8,7 +8,7 @@ use cawl_wire::ring::{
     SHAPE, SHORT, STACK, Taker, WHOLE_CELLS, end, name_cells, name_head, piece_cells, piece_head, whole,
 };
 use cawl_wire::stack::{INTERPRETER_BYTES, STACK_BYTES, StackRecord};
-use cawl_wire::{Anchor, Event, FileId, FileKind, FileRecord, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Anchor, Event, FileId, FileKind, FileRecord, MAX_BYTES, Op, UNKNOWN_OFFSET, flag};
 use proptest::prelude::*;
 
 /// A file whose calls are coalescible.
@@ -251,7 +251,7 @@ struct Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let length =
-        prop_oneof![8 => 0u64..5000, 1 => any::<u32>().prop_map(u64::from), 1 => 0..=MOST_BYTES as u64];
+        prop_oneof![8 => 0u64..5000, 1 => any::<u32>().prop_map(u64::from), 1 => 0..=MAX_BYTES as u64];
     let gap = prop_oneof![9 => 0u64..100_000, 1 => any::<u64>()];
     let duration = prop_oneof![9 => 0u64..100_000, 1 => any::<u64>()];
     let step = (gap, duration, length, 0..24u8).prop_map(|(gap, duration, requested, odd)| Step {

@@ -104,7 +104,7 @@ impl Asker {
     }
 
     /// What a look-up in the engine finds: one that needs no further work.
-    pub(crate) async fn look<T: Send + 'static>(
+    pub(crate) async fn look_up<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, AskError> {
@@ -120,17 +120,19 @@ impl Asker {
 
     /// True if the engine works: it answered.
     pub async fn is_alive(&self) -> bool {
-        self.look(|_| ()).await.is_ok()
+        self.look_up(|_| ()).await.is_ok()
     }
 
     /// The answer, as JSON, to a question that changes nothing.
     pub async fn answer(&self, question: Request) -> Result<String, AskError> {
         Ok(match question {
             Request::Status(view) => json(&self.status(view).await?),
-            Request::Processes(listing) => json(&self.look(move |engine| engine.processes(listing)).await?),
-            Request::Files(listing) => json(&self.look(move |engine| engine.files(listing)).await?),
-            Request::Devices => json(&self.look(|engine| engine.devices()).await?),
-            Request::History(span) => json(&self.look(move |engine| engine.history(&span)).await?),
+            Request::Processes(listing) => {
+                json(&self.look_up(move |engine| engine.processes(listing)).await?)
+            }
+            Request::Files(listing) => json(&self.look_up(move |engine| engine.files(listing)).await?),
+            Request::Devices => json(&self.look_up(|engine| engine.devices()).await?),
+            Request::History(span) => json(&self.look_up(move |engine| engine.history(&span)).await?),
             Request::Forecast(view) => json(&self.forecast(view).await?),
             Request::Predict(plan) => json(&self.predict(plan).await?),
             Request::Profile => json(&self.profile().await?),
@@ -143,7 +145,7 @@ impl Asker {
     pub async fn status(&self, view: View) -> Result<Status, AskError> {
         // The engine's latest sample may be old while no program writes.
         let sample = cawl_host::sample();
-        let status = self.look(move |engine| engine.status(&view, sample)).await?;
+        let status = self.look_up(move |engine| engine.status(&view, sample)).await?;
         let mut status = status.map_err(|error| AskError::Refused(error.to_string()))?;
         status.forecast = self.recent_forecast().await.map(|forecast| as_of_now(forecast, &status));
         status.node.clone_from(&self.node.name);
@@ -182,7 +184,7 @@ impl Asker {
 
     /// The configured and the learned constants.
     async fn profile(&self) -> Result<ProfileAnswer, AskError> {
-        let (configured, learned, constants) = self.look(|engine| engine.profiles()).await?;
+        let (configured, learned, constants) = self.look_up(|engine| engine.profiles()).await?;
         let (configured, learned) = (configured.to_toml(), learned.to_toml());
         Ok(ProfileAnswer { schema: PROTOCOL, configured, learned, constants })
     }
@@ -192,7 +194,7 @@ impl Asker {
         if !ADVISED.contains(&for_s) {
             return Err(AskError::Refused("advice takes 0.1 to 60 seconds".to_owned()));
         }
-        let begun = self.look(Engine::begin_advice).await?;
+        let begun = self.look_up(Engine::begin_advice).await?;
         if !begun.map_err(|why| AskError::Refused(why.to_owned()))? {
             return Err(AskError::Taken);
         }
@@ -200,7 +202,7 @@ impl Asker {
         // It ends in time even if the one who asked hangs up.
         let kept = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs_f64(for_s) + LATE).await;
-            asker.look(Engine::end_advice).await
+            asker.look_up(Engine::end_advice).await
         });
         let kept = kept.await.map_err(|_| AskError::Ending)??.ok_or(AskError::Ending)?;
         let work = move || {
@@ -216,7 +218,7 @@ impl Asker {
 
     /// The processes of a run that are still running.
     pub async fn running(&self, run: u64) -> Result<Running, AskError> {
-        let mut processes = self.look(move |engine| engine.processes_of(run)).await?;
+        let mut processes = self.look_up(move |engine| engine.processes_of(run)).await?;
         processes.retain(|process| cawl_host::is_running(process.pid));
         Ok(Running { schema: PROTOCOL, processes })
     }
@@ -225,7 +227,7 @@ impl Asker {
     /// where the report goes then.
     pub async fn end_run_now(&self, run: u64, end: RunEnd) -> Result<Option<Report>, AskError> {
         let (reply, answer) = oneshot::channel();
-        self.look(move |engine| engine.end_run(run, end, true, reply)).await?;
+        self.look_up(move |engine| engine.end_run(run, end, true, reply)).await?;
         answer.await.map_err(|_| AskError::Ending)
     }
 
@@ -238,7 +240,7 @@ impl Asker {
     ) -> Result<T, AskError> {
         let done = async {
             let turn = Arc::clone(&self.ahead).acquire_owned().await.map_err(|_| AskError::Ending)?;
-            let ahead = self.look(move |engine| engine.ahead(&view)).await?;
+            let ahead = self.look_up(move |engine| engine.ahead(&view)).await?;
             let ahead = ahead.map_err(|error| AskError::Refused(error.to_string()))?;
             let ahead = ahead.ok_or_else(|| AskError::Refused("no model is running".to_owned()))?;
             let work = move || {

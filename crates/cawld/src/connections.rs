@@ -44,7 +44,7 @@ const OTHER_DESCRIPTORS: u64 = 64;
 const DESCRIPTORS: u64 = 2;
 
 /// Most connections, whatever the limit on descriptors: each may hold a message and its calls, of 38 kB each.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 
 /// Connections that no tracer takes.
 const PLACES: usize = 64;
@@ -142,7 +142,7 @@ impl Connections {
     pub fn new(traces: Arc<Traces>, allowed: Allowed, memory: Bytes) -> Connections {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
-        let most = usize::try_from(most).unwrap_or(MOST).clamp(4, MOST);
+        let most = usize::try_from(most).unwrap_or(MAX).clamp(4, MAX);
         let (askers, guests) = (ASKERS.min(most / 2), Guests::new(allowed));
         Connections { most, askers, traces, guests, memory, ..Connections::default() }
     }

@@ -21,7 +21,7 @@ pub struct Devices {
 impl Devices {
     /// The counters of those of these devices (`st_dev`) that have written since the latest look; none if
     /// that was just before.
-    pub fn look(&mut self, now: Time, devices: &BTreeSet<u64>) -> Vec<DeviceCounters> {
+    pub fn sample(&mut self, now: Time, devices: &BTreeSet<u64>) -> Vec<DeviceCounters> {
         if now.since(self.looked) < EVERY {
             return Vec::new();
         }

@@ -58,7 +58,7 @@ impl Ticks {
 
 /// Calls that a lane holds at most: 48 MB. More come only from programs that make 3.3 million calls a second
 /// or more. Then the earliest are released before their time, and what is not read yet stays in the rings.
-const MOST_HELD: usize = 500_000;
+const MAX_HELD: usize = 500_000;
 
 /// Interval of checks whether the owners of runs are still running.
 const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
@@ -277,7 +277,8 @@ impl Engine {
         };
         if let Some(models) = engine.options.host_models.take() {
             let trace = engine.options.host_trace.as_deref().map(create_trace).transpose();
-            let trace = trace.map_err(|error| anyhow::anyhow!("{}. {OF_A_UNIT}", allowance::told(&error)))?;
+            let trace =
+                trace.map_err(|error| anyhow::anyhow!("{}. {OF_A_UNIT}", allowance::with_remedy(&error)))?;
             let stacks = engine.options.stacks;
             let analysis = AnalysisOptions { stacks, ..engine.analysis_options(models) };
             let watch = engine.options.watch.take().map(Watch::start).transpose()?;
@@ -337,7 +338,7 @@ impl Engine {
                 Input::Events { session, batch, dropped } => {
                     self.events(session, batch, dropped);
                     self.release(&mut questions, |lane| {
-                        lane.merge.calls <= MOST_HELD || lane.release(Time(u64::MAX), PIECE)
+                        lane.merge.calls <= MAX_HELD || lane.release(Time(u64::MAX), PIECE)
                     });
                 }
                 Input::File { session, file } => self.file(session, &file),
@@ -390,7 +391,7 @@ impl Engine {
             self.last_sample = Some(*sample);
             // Calls of that time are held, or come later, so the devices' counters wait for no turn.
             let devices = self.lanes.values().map(|lane| lane.analysis.device()).filter(|dev| *dev != 0);
-            for counters in self.devices.look(time, &devices.collect()) {
+            for counters in self.devices.sample(time, &devices.collect()) {
                 self.lanes.values_mut().for_each(|lane| lane.analyse(Record::Device(counters)));
             }
         }

@@ -29,7 +29,7 @@ use crate::possible::Moved;
 /// one, and other users never wait long.
 const ROOM: u32 = 256 << 10;
 /// Least size that an input counts for.
-const LEAST: usize = 256;
+const MIN: usize = 256;
 /// Most files of a user's programs with a row: a fifth of a report's. Calls on further files count as calls
 /// on one.
 const FILES: usize = 20_000;
@@ -277,7 +277,7 @@ impl Line {
             Input::Note { .. } if guest.notes.fetch_add(1, Ordering::Relaxed) >= NOTES => return Ok(()),
             _ => 0,
         };
-        let weight = u32::try_from(weight.max(LEAST)).map_or(ROOM, |weight| weight.min(ROOM));
+        let weight = u32::try_from(weight.max(MIN)).map_or(ROOM, |weight| weight.min(ROOM));
         match Arc::clone(&guest.room).acquire_many_owned(weight).await {
             Ok(room) => self.engine.send(Input::OfGuest { input: Box::new(input), room }).await,
             // It is never closed.

@@ -117,19 +117,19 @@ impl History {
 
     /// Takes the model's present level and limits.
     pub fn modelled(&mut self, dirty: Bytes, limits: DirtyLimits, regime: Regime) {
-        self.current.modelled.look(dirty);
+        self.current.modelled.sample(dirty);
         self.current.limits = Some(limits);
         self.current.regime = self.current.regime.max(regime);
     }
 
     /// Takes the kernel's present count of dirty bytes.
     pub fn sampled(&mut self, dirty: Bytes) {
-        self.current.sampled.look(dirty);
+        self.current.sampled.sample(dirty);
     }
 
     /// Takes the difference of model and kernel at a sample, before the model was corrected.
     pub fn apart(&mut self, apart: Bytes) {
-        self.current.apart.look(apart);
+        self.current.apart.sample(apart);
     }
 
     /// Time has passed.

@@ -421,7 +421,7 @@ impl Lane {
             ));
         }
         if let Some(Err(error)) = self.keeper.as_ref().map(|keeper| keeper.keep(&self.analysis)) {
-            notes.push(format!("what was learned is not kept: {}", allowance::told(&error)));
+            notes.push(format!("what was learned is not kept: {}", allowance::with_remedy(&error)));
         }
         // Without an outcome the lane was not ended by the end of a program.
         if outcome.is_some() {

@@ -33,7 +33,7 @@ use crate::lock;
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(8);
 /// Most files sampled in one process.
-const MOST: usize = 256;
+const MAX: usize = 256;
 /// Time limit of a sample: of files on a server it can take seconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -141,7 +141,7 @@ impl<'a> Mappings<'a> {
     }
 
     /// Begins a sample, or takes a finished one: the events of newly dirty bytes, and why sampling ends.
-    pub fn look(&mut self) -> (Vec<Event>, Option<Failure>) {
+    pub fn sample(&mut self) -> (Vec<Event>, Option<Failure>) {
         let Some(found) = self.found.take() else {
             let (pid, known) = (self.pid, self.files.keys().copied().collect());
             self.begin(move || look(pid, &known));
@@ -287,7 +287,7 @@ fn look(pid: u32, known: &BTreeSet<Identity>) -> Look {
     let mut smaps = None;
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
-    for mapping in host_text::shared_mappings(&text).take(MOST) {
+    for mapping in host_text::shared_mappings(&text).take(MAX) {
         // A file that was removed or replaced is skipped.
         let Some((file, identity)) = open(pid, &mapping) else { continue };
         if !seen.insert(identity) {
@@ -389,9 +389,9 @@ mod tests {
         assert!(mapped.next.is_none());
         mapped.has_file();
         assert!(mapped.next.is_some());
-        assert_eq!(mapped.look(), (Vec::new(), None));
+        assert_eq!(mapped.sample(), (Vec::new(), None));
         mapped.due().await;
-        assert_eq!(mapped.look(), (Vec::new(), None));
+        assert_eq!(mapped.sample(), (Vec::new(), None));
         mapped.has_file();
         assert!(mapped.next.is_none() && mapped.failed);
     }
@@ -407,7 +407,7 @@ mod tests {
         drop(tokio::time::timeout(LIMIT / 2, mapped.due()).await);
         assert!(mapped.pending.is_some());
         mapped.due().await;
-        let (calls, failure) = mapped.look();
+        let (calls, failure) = mapped.sample();
         assert!(calls.is_empty());
         let failure = failure.expect("it is told");
         assert!(failure.is_its_own && failure.note.ends_with("no answer within 10 s"), "{failure:?}");

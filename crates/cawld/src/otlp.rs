@@ -241,7 +241,7 @@ impl Spans {
 
     /// Takes out the calls that were chosen since the last time, and processes that ended; with `all` also
     /// those that still run. `epoch`: as of now, if the clock may have been set.
-    pub fn told(&mut self, all: bool, epoch: Option<u64>) -> Told {
+    pub fn drain(&mut self, all: bool, epoch: Option<u64>) -> Told {
         self.machine.epoch = epoch.unwrap_or(self.machine.epoch);
         let lost = std::mem::replace(&mut self.lost, Most::new(LOST)).heap;
         let longest = std::mem::replace(&mut self.longest, Most::new(LONGEST)).heap;
@@ -417,7 +417,7 @@ mod tests {
         call(&mut spans, 7, 50, 5);
         call(&mut spans, 7, 150, 5);
         spans.end(&SessionEnd::new(1, Time(100), EndKind::Exec));
-        let told = spans.told(false, None);
+        let told = spans.drain(false, None);
         assert_eq!(told.spans(), 3);
         let request = told.request();
         let of = |at: usize| {
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(of(0), (json!("p1"), vec!["1000050".to_owned(), "1000010".to_owned()]));
         assert_eq!(of(1), (json!("p2"), vec!["1000150".to_owned()]));
         // The running one is told at the end, with no call told again.
-        assert_eq!((spans.told(false, None).spans(), spans.told(true, None).spans()), (0, 1));
+        assert_eq!((spans.drain(false, None).spans(), spans.drain(true, None).spans()), (0, 1));
     }
 
     #[test]
@@ -449,10 +449,10 @@ mod tests {
         for start in 0..1000 {
             call(&mut spans, 11, 100 + start, 10 + start);
         }
-        let told = spans.told(false, None);
+        let told = spans.drain(false, None);
         // The process of a call that was chosen at that time is told, too.
         assert_eq!((told.left_out, told.spans()), (6, 4 + LOST));
-        assert_eq!(spans.told(false, None).left_out, 0);
+        assert_eq!(spans.drain(false, None).left_out, 0);
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl OtlpTo {
     /// Hands over what there is to tell; with `all` also processes that still run.
     pub fn tell(&mut self, status: Status, all: bool) {
         let clocks = Clocks::now();
-        let told = self.spans.told(all, Some(epoch(&clocks)));
+        let told = self.spans.drain(all, Some(epoch(&clocks)));
         let mut status = Box::new(status);
         status.node.clone_from(&self.options.node);
         status.labels = self.options.labels.iter().cloned().collect();

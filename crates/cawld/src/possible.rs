@@ -15,9 +15,9 @@ use cawl_wire::{Event, FileKind, Op, flag};
 use crate::batch::Batch;
 
 /// Most bytes of a call that moves them one by one (`MAX_RW_COUNT`).
-const MOST_AT_A_TIME: u64 = 0x7fff_f000;
+const MAX_AT_A_TIME: u64 = 0x7fff_f000;
 /// Most asynchronous writes that a call hands over, as far as they are looked at.
-const MOST_REQUESTS: u64 = 128;
+const MAX_REQUESTS: u64 = 128;
 /// More than one processor copies in a second.
 const COPYING: Rate = Rate::per_second(64e9);
 /// More than all of a machine's copy.
@@ -119,7 +119,7 @@ impl Possible {
         let is_file = event.kind == FileKind::Regular;
         let (bytes, most) = match event.op {
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::Read | Op::Pread if is_file => {
-                (returned, copied().min(MOST_AT_A_TIME))
+                (returned, copied().min(MAX_AT_A_TIME))
             }
             Op::StreamWrite | Op::StreamRead | Op::StreamFlush | Op::StreamSeek | Op::StreamClose
                 if is_file =>
@@ -129,11 +129,11 @@ impl Possible {
                 (bytes, copied().min(self.memory))
             }
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::Read | Op::Pread => {
-                return (returned <= MOST_AT_A_TIME).then_some(0);
+                return (returned <= MAX_AT_A_TIME).then_some(0);
             }
-            Op::Sendfile | Op::Splice if is_file => (returned, copied().min(MOST_AT_A_TIME)),
-            Op::Sendfile | Op::Splice => return (returned <= MOST_AT_A_TIME).then_some(0),
-            Op::AioWrite => (returned, MOST_REQUESTS * MOST_AT_A_TIME),
+            Op::Sendfile | Op::Splice if is_file => (returned, copied().min(MAX_AT_A_TIME)),
+            Op::Sendfile | Op::Splice => return (returned <= MAX_AT_A_TIME).then_some(0),
+            Op::AioWrite => (returned, MAX_REQUESTS * MAX_AT_A_TIME),
             Op::CopyRange if !event.has(flag::ESTIMATED) => (returned, u64::MAX),
             Op::MmapWrite => (returned, self.memory),
             Op::StreamExit => (event.pending_before.into(), self.memory),

@@ -22,7 +22,7 @@ use cawl_core::{
 };
 use cawl_host::allowance;
 use cawl_host::profiles::{self, Keeper};
-use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
+use cawl_host::trace::{ExcerptOptions, MIN_ROOM};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
@@ -189,7 +189,10 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Not eprintln, which panics when stderr is closed or full.
-            drop(std::io::stderr().write_all(format!("cawld: {}\n", allowance::told(&error)).as_bytes()));
+            drop(
+                std::io::stderr()
+                    .write_all(format!("cawld: {}\n", allowance::with_remedy(&error)).as_bytes()),
+            );
             let is_usage = error.is::<Usage>() || error.is::<ModelsError>() || error.is::<UnknownMode>();
             if is_usage { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
@@ -353,7 +356,7 @@ async fn reload(file: Option<&Path>, token: Option<&Guard>, asker: &Asker) -> an
     let (profile, _) = profile(file)?;
     token.map_or(Ok(()), Guard::reload)?;
     let name = profile.name.clone();
-    asker.look(move |engine| engine.profile = profile).await?;
+    asker.look_up(move |engine| engine.profile = profile).await?;
     let token = if token.is_some() { "the token, which holds at once; " } else { "" };
     Ok(format!(
         "{token}the profile {name}, for runs that begin from now on (the daemon's own models keep theirs and what \
@@ -405,8 +408,8 @@ fn keep(text: &str) -> Result<Nanos, String> {
 
 fn room(text: &str) -> Result<u64, String> {
     match quantity::size(text)? {
-        bytes if bytes >= LEAST_ROOM => Ok(bytes),
-        _ => Err(format!("give at least {}", Bytes(LEAST_ROOM))),
+        bytes if bytes >= MIN_ROOM => Ok(bytes),
+        _ => Err(format!("give at least {}", Bytes(MIN_ROOM))),
     }
 }
 

@@ -138,10 +138,11 @@ impl Questions {
 async fn record(asker: Asker, Recording { trace, for_s }: Recording) -> anyhow::Result<Recorded> {
     anyhow::ensure!(RECORDED.contains(&for_s), "a recording takes 0.1 to 600 seconds");
     let created = tokio::task::spawn_blocking(move || create_trace(&trace)).await?;
-    let trace = created.map_err(|error| anyhow::anyhow!("{}. {OF_A_UNIT}", allowance::told(&error)))?;
-    let before = asker.look(|engine| engine.begin_recording(trace)).await?.map_err(anyhow::Error::msg)?;
+    let trace =
+        created.map_err(|error| anyhow::anyhow!("{}. {OF_A_UNIT}", allowance::with_remedy(&error)))?;
+    let before = asker.look_up(|engine| engine.begin_recording(trace)).await?.map_err(anyhow::Error::msg)?;
     tokio::time::sleep(Duration::from_secs_f64(for_s) + LATE).await;
-    let ended = asker.look(Engine::end_recording).await?;
+    let ended = asker.look_up(Engine::end_recording).await?;
     let (trace, calls) = ended.context("the recording has been ended")?;
     let failure = tokio::task::spawn_blocking(move || trace.finish()).await?;
     anyhow::ensure!(failure.is_none(), failure.unwrap_or_default());

@@ -164,7 +164,7 @@ impl Ring {
     }
 
     /// Reads the threads' tails; returns the number of events the process has dropped.
-    pub fn look(&mut self) -> Result<u64, RingError> {
+    pub fn read_tails(&mut self) -> Result<u64, RingError> {
         let mut line = [0; MAPPED_AT + 8 - USED_AT];
         self.read(USED_AT as u64, &mut line)?;
         let used = line.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));

@@ -10,7 +10,7 @@ use crate::lock;
 /// Programs change what is left; a look costs up to 0.2 ms.
 const EVERY: Nanos = Nanos::millis(100.0);
 /// Groups that are remembered.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// What was found of each control group, and when.
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Rooms {
         }
         let room = cawl_host::cgroup::room(pid);
         let mut known = lock(&self.0);
-        if known.len() >= MOST {
+        if known.len() >= MAX {
             known.clear();
         }
         known.insert(group, (now, room));

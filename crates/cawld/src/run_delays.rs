@@ -73,7 +73,7 @@ impl<'a> RunDelays<'a> {
     }
 
     /// Looks at the threads that are due. Those of `batch` have made calls.
-    pub fn look(&mut self, batch: &Batch) -> Vec<RunDelay> {
+    pub fn sample(&mut self, batch: &Batch) -> Vec<RunDelay> {
         let now = cawl_host::now();
         let events = batch.events.chunk_by(|one, next| one.tid == next.tid);
         let events = events.map(|calls| (calls[0].tid, calls.iter().any(|call| call.duration >= LONG)));
@@ -283,7 +283,7 @@ mod tests {
         let budget = Budget::default();
         let pid = std::process::id();
         let mut watched = RunDelays::new(pid, Time(1), &Usage::default(), &budget);
-        let told = watched.look(&Batch::default());
+        let told = watched.sample(&Batch::default());
         // Where the kernel does not account it, nothing is known and nothing is told.
         assert_eq!(told.len(), usize::from(cawl_host::schedstat(pid, pid).is_some()));
         assert!(told.iter().all(|delay| delay.tid == pid && delay.from < delay.to));

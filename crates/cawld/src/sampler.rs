@@ -147,7 +147,7 @@ impl Sampler {
     }
 
     /// Samples; `active`: traced programs write. The second result comes once a second.
-    pub fn look(&mut self, active: bool) -> (Option<Sample>, Option<Observed>) {
+    pub fn sample(&mut self, active: bool) -> (Option<Sample>, Option<Observed>) {
         let began = thread_time();
         let now = cawl_host::now();
         let sample =
@@ -180,7 +180,7 @@ impl Sampler {
             }
         }
         if let Some(pauses) = &mut self.pauses {
-            pauses.look();
+            pauses.read();
             self.observed.paused = Some((pauses.total, pauses.lost));
             self.observed.status.paused_s = Some(pauses.total.as_seconds());
             self.observed.status.pauses_lost = Some(pauses.lost);
@@ -274,12 +274,12 @@ mod tests {
     #[test]
     fn a_look_at_this_machine() {
         let mut sampler = Sampler::new(Bytes(4096), true);
-        let (sample, observed) = sampler.look(true);
+        let (sample, observed) = sampler.sample(true);
         assert!(sample.is_some_and(|sample| sample.hard > 0));
         let observed = observed.expect("the first look is a whole one");
         assert!(observed.status.sources.contains(&"vmstat".to_owned()) && observed.writeback.is_none());
         for _ in 0..100 {
-            sampler.look(true);
+            sampler.sample(true);
             let cost = sampler.costs.back().expect("a cost").1;
             assert!(sampler.interval.as_nanos() as f64 * 1.001 >= (cost * 100.0).get().min(1e9));
             let told = sampler.observed.status.cpu_fraction;
@@ -295,11 +295,11 @@ mod tests {
         sampler.pressure = None;
         sampler.diskstats = None;
         sampler.pauses = None;
-        let (sample, observed) = sampler.look(false);
+        let (sample, observed) = sampler.sample(false);
         let observed = observed.expect("a whole look");
         assert!(sample.is_some() && observed.status.pressure.is_none() && observed.paused.is_none());
         // A run does not trace the kernel's pauses, even as root.
-        let observed = Sampler::new(Bytes(4096), false).look(false).1.expect("a whole look");
+        let observed = Sampler::new(Bytes(4096), false).sample(false).1.expect("a whole look");
         assert!(observed.paused.is_none() && !observed.status.sources.contains(&"tracepoints".to_owned()));
     }
 

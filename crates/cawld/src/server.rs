@@ -283,7 +283,7 @@ async fn watch(
                 }
             }
             () = tokio::time::sleep_until(due) => {
-                let (sample, observed) = sampler.look(connections.is_active());
+                let (sample, observed) = sampler.sample(connections.is_active());
                 due = tokio::time::Instant::now() + sampler.interval;
                 if observed.is_some() && sampler.mounts_changed() {
                     stale.notify_one();
@@ -312,7 +312,7 @@ async fn watch_memory(connections: Arc<Connections>, engine: mpsc::Sender<Input>
 
 /// Samples memory; false if the kernel does not tell, or the engine is gone.
 async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
-    match tokio::task::spawn_blocking(free::look).await {
+    match tokio::task::spawn_blocking(free::sample).await {
         Ok(Some(memory)) => {
             let memory =
                 move |engine: &mut Engine| engine.hold(memory.time, &Record::Memory(Box::new(memory)));
@@ -329,7 +329,7 @@ async fn tell(every: Duration, asker: Asker) {
     loop {
         tick.tick().await;
         let told = match asker.status(View::default()).await {
-            Ok(status) => asker.look(move |engine| engine.tell(status, false)).await,
+            Ok(status) => asker.look_up(move |engine| engine.tell(status, false)).await,
             Err(error) => Err(error),
         };
         if let Err(error) = told {

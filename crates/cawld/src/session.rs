@@ -409,7 +409,7 @@ impl Tracer<'_> {
         if self.connections.took_batch(self.id) {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.usage = cawl_host::usage(self.pid).or(self.usage);
-            self.uring.look(self.engine).await?;
+            self.uring.sample(self.engine).await?;
         }
         Ok(())
     }
@@ -458,7 +458,7 @@ impl Tracer<'_> {
             let Some(ring) = &mut self.ring else { break };
             let mut found = Ok(());
             if taken == 0 {
-                found = ring.look().map(|dropped| self.dropped = self.dropped.max(dropped));
+                found = ring.read_tails().map(|dropped| self.dropped = self.dropped.max(dropped));
                 if ring.backlog() >= BACKLOG {
                     ring.tell_room(self.connections.rooms.of(self.pid));
                 }
@@ -478,7 +478,7 @@ impl Tracer<'_> {
 
     /// Tells how long threads waited for a processor, those that made these calls above all.
     async fn look_at_run_delays(&mut self, batch: &Batch) -> anyhow::Result<()> {
-        let delays = self.run_delays.look(batch);
+        let delays = self.run_delays.sample(batch);
         self.send_run_delays(delays).await
     }
 
@@ -492,7 +492,7 @@ impl Tracer<'_> {
 
     /// Samples stores through mappings.
     async fn look_at_mappings(&mut self) -> anyhow::Result<()> {
-        let (events, failure) = self.mappings.look();
+        let (events, failure) = self.mappings.sample();
         if let Some(failure) = failure
             && (failure.is_its_own || self.connections.is_first_failure_of_mappings())
         {

@@ -11,7 +11,7 @@ use cawl_host::inspect;
 use cawl_wire::{Event, FileId, Obstacle, Op};
 
 /// Most starts remembered.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 /// Most program paths remembered.
 const PROGRAMS: usize = 1024;
 /// Latest beginnings of sessions, because a session may begin before its start is known.
@@ -75,7 +75,7 @@ impl SilentProcesses {
         }
         let at = Time(event.start);
         let heard = self.recent.iter().any(|(one, since)| *one == pid && *since >= at);
-        if (event.ino != 0 || obstacle.is_some()) && !heard && self.silent.len() < MOST {
+        if (event.ino != 0 || obstacle.is_some()) && !heard && self.silent.len() < MAX {
             let sure = event.op == Op::Exec;
             self.silent.push(Start { pid, at, program: event.file(), sure, obstacle });
         }

@@ -91,7 +91,7 @@ impl<T> Queue<T> {
     /// What comes within a time; then the folder is looked at, and what was dropped is counted.
     pub fn next(&self, spool: &mut Spool, within: Duration) -> Result<T, RecvTimeoutError> {
         let next = self.things.recv_timeout(within);
-        spool.look();
+        spool.poll();
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             spool.take(dropped, 0);

@@ -135,7 +135,7 @@ impl<'a> SessionStacks<'a> {
 
     /// Unwinds the stacks of a batch, and gives its calls the numbers of theirs.
     pub async fn take(&mut self, batch: &mut Batch) {
-        batch.modules.drain(..).for_each(|lines| self.process.told(&lines));
+        batch.modules.drain(..).for_each(|lines| self.process.set_maps(&lines));
         self.process.begin_batch();
         for (token, raw) in std::mem::take(&mut batch.stacks) {
             let Some(way) = self.unwind(&raw).await else { continue };
@@ -165,14 +165,14 @@ impl<'a> SessionStacks<'a> {
         for _ in 0..LOOKS {
             match self.process.unwind(raw) {
                 Ok(way) => return Some(way).filter(|way| !way.spots.is_empty()),
-                Err(need) => self.look(need).await,
+                Err(need) => self.read_missing(need).await,
             }
         }
         None
     }
 
     /// Looks for what is missing. What hangs, or finds no place aside, is taken for not there.
-    async fn look(&mut self, need: Need) {
+    async fn read_missing(&mut self, need: Need) {
         let (pid, inner, uid) = (self.pid, self.inner, self.uid);
         match need {
             Need::File(mapping) => {
@@ -248,7 +248,7 @@ impl<'a> SessionStacks<'a> {
         self.gone = true;
         let until = Instant::now() + limit;
         if !self.late.is_empty() {
-            self.look(Need::Map).await;
+            self.read_missing(Need::Map).await;
             let late = std::mem::take(&mut self.late);
             self.unnamed.extend(late);
         }

@@ -60,7 +60,7 @@ pub async fn feed<T>(
                 Topic::Files => asker.answer(Request::Files(listing)).await?,
                 Topic::Devices => asker.answer(Request::Devices).await?,
                 Topic::Calls => {
-                    let (calls, number) = asker.look(move |engine| engine.calls(seen)).await?;
+                    let (calls, number) = asker.look_up(move |engine| engine.calls(seen)).await?;
                     seen = Some(number);
                     json(&calls)
                 }

@@ -52,7 +52,7 @@ impl Confirmed {
     const FADING: f64 = 0.8;
 
     /// Takes a reading: the pauses since the previous one.
-    fn look(&mut self, paused: Nanos) {
+    fn sample(&mut self, paused: Nanos) {
         self.modelled = self.modelled * Self::FADING + std::mem::take(&mut self.latest);
         self.paused = self.paused * Self::FADING + paused;
     }
@@ -112,7 +112,7 @@ impl Totals {
     /// Takes the kernel's pauses since the last reading; None if unknown.
     pub fn paused(&mut self, paused: Option<Nanos>) {
         match paused {
-            Some(paused) => self.confirmed.look(paused),
+            Some(paused) => self.confirmed.sample(paused),
             None => self.confirmed = Confirmed::default(),
         }
     }
@@ -157,7 +157,7 @@ impl Totals {
         let at = self.file(file.file());
         let row = &mut self.files.rows[at];
         row.counts.touched = self.total.sums.count.calls;
-        row.name.told(file);
+        row.name.set_path(file);
     }
 
     /// The files whose names are known.

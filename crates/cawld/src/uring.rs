@@ -12,7 +12,7 @@ use crate::guests::Line;
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// Most descriptors that are checked, and those that are checked at once: a thread costs more.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 const FEW: usize = 64;
 
 /// Checks at times whether a process uses io_uring, and notes it once.
@@ -35,7 +35,7 @@ impl<'a> Uring<'a> {
 
     /// Begins a check or takes a finished one. One call in sixteen begins one, since many open descriptors
     /// make it slow.
-    pub async fn look(&mut self, engine: &Line) -> anyhow::Result<()> {
+    pub async fn sample(&mut self, engine: &Line) -> anyhow::Result<()> {
         if let Some(found) = self.pending.as_mut().and_then(Pending::ready) {
             self.pending = None;
             self.answer(found.ok(), engine).await?;
@@ -66,7 +66,7 @@ impl<'a> Uring<'a> {
         if let Some(found) = inspect::uses_io_uring(pid, FEW) {
             return self.answer(Some(found), engine).await;
         }
-        self.pending = self.aside.begin(LIMIT, move || inspect::uses_io_uring(pid, MOST) == Some(true));
+        self.pending = self.aside.begin(LIMIT, move || inspect::uses_io_uring(pid, MAX) == Some(true));
         Ok(())
     }
 

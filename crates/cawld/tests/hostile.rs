@@ -316,7 +316,7 @@ impl Liar {
             mode: self.random.of(&[0o100_644, 0o040_755, u32::MAX]),
             path: &path[..path.len().min(FileRecord::PATH)],
         };
-        let mut payload = vec![0; FileRecord::MOST];
+        let mut payload = vec![0; FileRecord::MAX];
         let length = file.encode(&mut payload).unwrap();
         message(Kind::File, &payload[..length], 0)
     }

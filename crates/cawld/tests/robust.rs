@@ -106,7 +106,7 @@ fn more_than_can_be_taken_is_dropped_and_every_call_is_counted() {
     const PROGRAMS: u32 = 64;
     const BATCH: usize = 340;
     const BATCHES: usize = 100_000 / BATCH;
-    const MOST_MORE: u64 = 256 << 20;
+    const MAX_MORE: u64 = 256 << 20;
     let served = Served::start();
     let before = resident();
     let began = Instant::now();
@@ -138,7 +138,7 @@ fn more_than_can_be_taken_is_dropped_and_every_call_is_counted() {
     let end = served.status_when(|status| status.clients == 0 && status.calls + status.drops >= offered);
     assert_eq!(end.calls + end.drops, offered);
     println!("{} taken, {} dropped, {highest} B more", end.calls, end.drops);
-    assert!(highest < MOST_MORE, "{highest} B more than before");
+    assert!(highest < MAX_MORE, "{highest} B more than before");
 }
 
 /// True if a batch can be written now.

@@ -71,7 +71,7 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let open = || SavedTrace::open(path, &ModelArgs::default());
     let mut trace = open()?;
     let begun = Instant::now();
-    let (looked, left_out) = look(&mut trace, args, a_run(path))?;
+    let (looked, left_out) = first_pass(&mut trace, args, a_run(path))?;
     // Of a trace that was not read to its end it is not known.
     let is_whole = left_out || trace.is_whole();
     let once = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
@@ -92,7 +92,7 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
 }
 
 /// A first look at the calls, and whether there are more than were to be looked at.
-fn look(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::Result<(Looked, bool)> {
+fn first_pass(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::Result<(Looked, bool)> {
     let mut look = Look::new(&trace.profile, !args.no_learn)?;
     for record in watched(expected, "looking for patterns", trace.records()) {
         look.take(&record?);

@@ -32,7 +32,7 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
     recording::check(&args.record)?;
     let names = args.target.names();
     let (target, processes) = find(&names)?;
-    let told = told(&names, &processes);
+    let told = in_words(&names, &processes);
     let mut spec = recording::spec(&args.record, told.clone())?;
     let mut notes: Vec<String> = recording::only(&args.record).into_iter().collect();
     let devices = Devices::of_processes(&processes);
@@ -102,7 +102,7 @@ fn find(names: &[Name]) -> anyhow::Result<(Target, Vec<u32>)> {
 }
 
 /// What is followed, in words: `postgres (4711) and 6 more processes`.
-fn told(names: &[Name], processes: &[u32]) -> String {
+fn in_words(names: &[Name], processes: &[u32]) -> String {
     // The first process that was named, else one that no other of them made.
     let named = names.iter().find_map(|name| if let Name::Process(pid) = name { Some(*pid) } else { None });
     let made = |pid: &&u32| processes.contains(&cawl_host::parent(**pid));

@@ -63,7 +63,7 @@ fn profile_file(args: &CalibrateArgs) -> anyhow::Result<PathBuf> {
 fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
     let mut options = options(args);
     let file = profile_file(args)?;
-    let least = calibrate::LEAST_WRITTEN;
+    let least = calibrate::MIN_WRITTEN;
     exit::usage(options.effort.bytes >= least, || {
         format!("with less than {least} nothing of the device can be measured; give a higher --max-bytes")
     })?;

@@ -39,7 +39,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut sharing = Sharing::new(by_path);
     merge(&mut sources, |trace, record| sharing.take(trace, record))?;
     let report = sharing.report();
-    let traces = sources.into_iter().map(Source::told).collect();
+    let traces = sources.into_iter().map(Source::into_read).collect();
     let mut answer = Answer { report, files_by: if by_path { "path" } else { "identity" }, traces };
     let is_whole = answer.is_whole();
     // What is missing may be what is not safe.
@@ -142,7 +142,7 @@ impl Source {
         self.records.pop_front()
     }
 
-    fn told(self) -> TraceRead {
+    fn into_read(self) -> TraceRead {
         TraceRead {
             path: self.path.display().to_string(),
             host: self.host.map(|host| host.host),

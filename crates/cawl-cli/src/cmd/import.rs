@@ -144,7 +144,7 @@ impl Bad<'_> {
     }
 
     /// All of it, in a sentence.
-    fn told(&self) -> Option<String> {
+    fn in_words(&self) -> Option<String> {
         let counted = render::counted;
         let cut = format!("{} not read to the end", counted(self.cut, "input"));
         Some(match (self.lines, self.cut) {
@@ -202,7 +202,7 @@ fn copy(
         }
         (summary, _) => summary?,
     };
-    if let Some(told) = bad.told() {
+    if let Some(told) = bad.in_words() {
         let first = bad.first.first().map_or("", String::as_str);
         records.push(Record::Note(format!("import: {told} (first: {first})")));
     }
@@ -406,7 +406,7 @@ fn tell(summary: &ImportSummary, bad: &Bad<'_>, args: &ImportArgs) {
     for note in &summary.notes {
         render::tell(render::wrapped(note, 0));
     }
-    if let Some(told) = bad.told() {
+    if let Some(told) = bad.in_words() {
         let more = bad.lines + bad.cut - (bad.first.len() as u64).min(bad.lines + bad.cut);
         let text = format!("{told}, as --keep-going has it:");
         render::tell(render::warn_if(&render::wrapped(&text, 0), true, colour));

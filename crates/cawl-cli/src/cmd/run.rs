@@ -72,7 +72,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let mut verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
     let few = allowance::few_files().filter(|_| args.via != Via::Kernel);
     verdict.obstacles.extend(few.map(str::to_owned));
-    let filters = Filters::look();
+    let filters = Filters::current();
     let mut notes = notes(args, filters);
     for note in tried(&args.tries) {
         render::tell(format_args!("cawl-cli: {note}"));
@@ -162,7 +162,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         recording::deliver(report, &args.record, true)
     });
     if let Err(error) = delivered {
-        render::tell(format_args!("cawl-cli: {}", allowance::told(&error)));
+        render::tell(format_args!("cawl-cli: {}", allowance::with_remedy(&error)));
     }
     Ok(Ended::Outcome(outcome))
 }

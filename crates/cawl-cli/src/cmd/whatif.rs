@@ -65,7 +65,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
     let text = |given: &[Request]| given.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
     let compared = |given: &[Request], after: &Ledger| {
-        Compared::new(text(given), after, told(given, (before, after), &base.machine.profile, observed))
+        Compared::new(text(given), after, in_words(given, (before, after), &base.machine.profile, observed))
     };
     let mut answer = Answer::new(before, observed);
     answer.notes = remarks(given);
@@ -84,7 +84,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// By what the calls are longer or shorter, and how sure that is, if they were timed.
-fn told(
+fn in_words(
     given: &[Request],
     (before, after): (&Ledger, &Ledger),
     profile: &HostProfile,

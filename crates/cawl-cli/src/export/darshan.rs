@@ -37,7 +37,7 @@ const METADATA: usize = 1024;
 const HOST: usize = 64;
 
 /// Transfers that wait for others of their file, at most; each takes 32 bytes.
-const MOST_WAITING: usize = 1 << 18;
+const MAX_WAITING: usize = 1 << 18;
 
 const NO_COUNTER: &str = "left out: Darshan has no counter for them";
 
@@ -144,7 +144,7 @@ impl Darshan {
         if let Some(moved) = moved {
             used.segments[usize::from(moved.writes)].push((moved.offset, moved.bytes, start, end));
             self.waiting += 1;
-            if self.waiting == MOST_WAITING {
+            if self.waiting == MAX_WAITING {
                 self.trace()?;
             }
         }

@@ -45,7 +45,7 @@ impl Exporter for Otlp {
     }
 
     fn finish(&mut self, _report: &Report, _notes: &[String]) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, &self.spans.told(true, None).request())?;
+        serde_json::to_writer(&mut self.out, &self.spans.drain(true, None).request())?;
         self.out.write_all(b"\n")?;
         self.out.flush()
     }

@@ -4,7 +4,7 @@ use cawl_core::advise::{Advice, Advised, Bound, Found, OUTSIDE};
 use cawl_core::{Bytes, Cause, Report};
 use serde::Serialize;
 
-use super::beside::on_paper;
+use super::comparison::on_paper;
 use super::{bold, counted, difference, line, shown, time};
 
 const SCHEMA: u32 = 1;

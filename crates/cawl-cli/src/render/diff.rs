@@ -10,7 +10,7 @@ use super::{bold, compact, difference, headed, line, patterns, room, short, show
 const LISTED: usize = 8;
 const PATTERNS: usize = 4;
 /// Part of the larger time below which a row is left out.
-const LEAST: f64 = 0.001;
+const MIN: f64 = 0.001;
 
 /// Lines, each with its name, and tables, each with its header: its first column is text.
 pub struct Sheet {
@@ -144,7 +144,7 @@ fn totals(of: &Difference<'_>) -> (Vec<&'static str>, Vec<Vec<String>>) {
 
 /// The rows that are told: those that differ most.
 fn listed<'a>(of: &Difference<'_>, rows: &'a [Row<'a>]) -> impl Iterator<Item = &'a Row<'a>> {
-    let least = LEAST * of.total_s[0].max(of.total_s[1]);
+    let least = MIN * of.total_s[0].max(of.total_s[1]);
     rows.iter().filter(move |row| row.observed_s[0].max(row.observed_s[1]) >= least).take(LISTED)
 }
 

@@ -7,7 +7,7 @@ use cawl_core::{Bytes, Nanos, quantile};
 use cawl_wire::Op;
 use serde::Serialize;
 
-use super::beside::{Changed, OpTimes, less_safe, row, rows_of_ops};
+use super::comparison::{Changed, OpTimes, less_safe, row, rows_of_ops};
 use super::{compact, counted, headed, line, table, time};
 
 const SCHEMA: u32 = 1;
@@ -47,7 +47,7 @@ impl Times {
         self.span.map_or(Nanos::ZERO, |(first, last)| Nanos::new((last - first) as f64))
     }
 
-    fn told(&self, elapsed: Nanos) -> Told {
+    fn report(&self, elapsed: Nanos) -> Told {
         let ops = self.ops.iter().map(|(op, times)| {
             let of = |q| seconds(quantile(times, q).unwrap_or(0.0));
             let (op, calls, total) = (op.name(), times.len() as u64, times.iter().sum());
@@ -131,8 +131,8 @@ impl Answer {
         let left_out = left_out.map(|(op, why, calls)| LeftOut { op: op.name(), calls, why });
         Answer {
             schema: SCHEMA,
-            recorded: recorded.told(recorded.elapsed()),
-            rerun: made.told(elapsed),
+            recorded: recorded.report(recorded.elapsed()),
+            rerun: made.report(elapsed),
             ratio: (recorded.total > 0.0).then(|| made.total / recorded.total),
             late,
             left_out: left_out.collect(),
@@ -147,7 +147,7 @@ impl Answer {
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let (was, is) = (&self.recorded, &self.rerun);
-        self.changes.iter().for_each(|change| line(&mut out, "change", &change.told(), terminal));
+        self.changes.iter().for_each(|change| line(&mut out, "change", &change.in_words(), terminal));
         let late = &self.late;
         let (calls, all) = (compact::count(late.calls), counted(late.of, "call"));
         let [over, mean, p99, most] = [late.over_s, late.mean_s, late.p99_s, late.max_s].map(time);

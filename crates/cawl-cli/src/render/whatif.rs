@@ -4,7 +4,7 @@ use cawl_core::advise::Sure;
 use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Part, Ratio};
 use serde::Serialize;
 
-use super::beside::{Changed, OpTimes, less_safe, on_paper, row, rows_of_ops};
+use super::comparison::{Changed, OpTimes, less_safe, on_paper, row, rows_of_ops};
 use super::{counted, difference, headed, line, table, time};
 
 const SCHEMA: u32 = 1;
@@ -195,7 +195,7 @@ impl Answer {
         let what = if is_one(&self.traces) { "trace" } else { "traces" };
         let count = if is_one(&self.traces) { String::new() } else { format!("{}: ", self.traces) };
         line(&mut out, what, &format!("{count}{as_it_was}"), terminal);
-        self.changes.iter().for_each(|change| line(&mut out, "change", &change.told(), terminal));
+        self.changes.iter().for_each(|change| line(&mut out, "change", &change.in_words(), terminal));
         if let Some(after) = self.after.as_ref().filter(|after| !after.change.is_empty()) {
             self.compare(&mut out, after, terminal);
         }

@@ -70,7 +70,7 @@ impl Builder {
             Record::File(facts)
                 if matches!(FileKind::from_mode(facts.mode), FileKind::Regular | FileKind::Other) =>
             {
-                self.files.told(facts);
+                self.files.set_facts(facts);
             }
             Record::Session(session) => {
                 self.sessions.insert(session.id, session.pid);

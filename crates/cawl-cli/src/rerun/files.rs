@@ -39,7 +39,7 @@ impl Files {
         Files { names: vec![".".to_owned(), "0-source".to_owned()], ..Files::default() }
     }
 
-    pub fn told(&mut self, facts: &FileFacts) {
+    pub fn set_facts(&mut self, facts: &FileFacts) {
         let id = facts.file();
         self.facts.entry(id).or_insert_with(|| (facts.size.0, facts.path.clone()));
         if facts.renamed {
@@ -174,13 +174,13 @@ mod tests {
     #[test]
     fn a_path_is_a_name_until_another_file_has_it() {
         let mut files = Files::new();
-        files.told(&file(1, "/tmp/a b", 0, false));
+        files.set_facts(&file(1, "/tmp/a b", 0, false));
         let first = files.met(&call(Op::Open, 1));
         assert_eq!(files.names[first as usize], "1-a_b");
         files.unlinked(&call(Op::Unlink, 1));
-        files.told(&file(2, "/tmp/a b", 0, false));
+        files.set_facts(&file(2, "/tmp/a b", 0, false));
         assert_eq!(files.met(&call(Op::Open, 2)), first, "made again");
-        files.told(&file(3, "/tmp/a b", 0, false));
+        files.set_facts(&file(3, "/tmp/a b", 0, false));
         assert_ne!(files.met(&call(Op::Open, 3)), first, "the other one went unseen");
         assert_eq!(files.fills, []);
     }
@@ -188,10 +188,10 @@ mod tests {
     #[test]
     fn what_was_there_before_is_filled() {
         let mut files = Files::new();
-        files.told(&file(1, "log", 5000, false));
+        files.set_facts(&file(1, "log", 5000, false));
         let opened = Event { requested: 5000, ..call(Op::Open, 1) };
         let log = files.met(&opened);
-        files.told(&file(2, "out", 300, false));
+        files.set_facts(&file(2, "out", 300, false));
         let out = files.met(&Event { offset: 200, returned: 100, ..call(Op::Write, 2) });
         assert_eq!(files.fills, [Fill { file: log, size: 5000 }, Fill { file: out, size: 200 }]);
     }
@@ -199,11 +199,11 @@ mod tests {
     #[test]
     fn a_rename_takes_the_name_of_the_file_that_it_replaces() {
         let mut files = Files::new();
-        files.told(&file(1, "/d/config", 0, false));
+        files.set_facts(&file(1, "/d/config", 0, false));
         let config = files.met(&call(Op::Open, 1));
-        files.told(&file(2, "/d/new", 0, false));
+        files.set_facts(&file(2, "/d/new", 0, false));
         let new = files.met(&call(Op::Open, 2));
-        files.told(&file(2, "/d/config", 0, true));
+        files.set_facts(&file(2, "/d/config", 0, true));
         assert_eq!(files.renamed(&call(Op::Rename, 1)), Some((new, config)));
         assert_eq!(files.met(&call(Op::Write, 2)), config);
         assert!(!files.has_name(&call(Op::Unlink, 1)) && files.has_name(&call(Op::Unlink, 2)));

@@ -45,13 +45,13 @@ impl Folder {
         let mut folder =
             Folder { path: path.to_owned(), names: Vec::new(), is_new, keeps: false, is_prepared: false };
         if !is_new {
-            folder.look(script, prepares)?;
+            folder.scan(script, prepares)?;
         }
         folder.names = script.names.iter().skip(1).cloned().collect();
         Ok(folder)
     }
 
-    fn look(&mut self, script: &Script, prepares: bool) -> anyhow::Result<()> {
+    fn scan(&mut self, script: &Script, prepares: bool) -> anyhow::Result<()> {
         let path = self.path.display();
         let refused = |why: String| Err(exit::Usage(why).into());
         if !self.path.is_dir() {

@@ -10,13 +10,13 @@ use crate::units::Nanos;
 use crate::whatif::{Ledger, Ratio, Request, Rewrite};
 
 /// The least gain that is told.
-const LEAST: Nanos = Nanos::millis(1.0);
+const MIN: Nanos = Nanos::millis(1.0);
 /// Two gains are the same by different means where so much of them is of the same causes.
 const SAME: f64 = 0.9;
 /// Share of the time in a device's queue beyond which no gain is sure.
 const QUEUED: f64 = 0.25;
 /// Pieces of advice at most.
-const MOST: usize = 7;
+const MAX: usize = 7;
 
 impl Sure {
     /// Of a change by the constants of this profile; `observed`: what the calls took, which are `before` on
@@ -62,7 +62,7 @@ pub(super) fn gain(before: &Ledger, after: &Ledger) -> f64 {
 /// Less than the model can tell, or nothing.
 fn is_worth_it(before: &Ledger, after: &Ledger, profile: &HostProfile) -> bool {
     let ratio = Ratio::of(before, after, profile);
-    gain(before, after) >= LEAST.get().max(WORTH * before.total.get())
+    gain(before, after) >= MIN.get().max(WORTH * before.total.get())
         && ratio.is_some_and(|ratio| ratio.interval.1 < 1.0)
 }
 
@@ -150,14 +150,14 @@ pub fn rank(before: &Ledger, observed: Nanos, profile: &HostProfile, tried: &[Tr
     for one in together {
         let (risk, gained) = (one.candidate.risk, gain(before, &one.after));
         let best = told.iter().filter(|(its, _)| *its <= risk).map(|(_, gain)| *gain).fold(0.0, f64::max);
-        if gained - best >= LEAST.get().max(WORTH * before.total.get()) {
+        if gained - best >= MIN.get().max(WORTH * before.total.get()) {
             told.push((risk, gained));
             combined.extend(advice(before, profile, observed, one));
         }
     }
-    all.truncate(MOST - combined.len().min(MOST / 2));
+    all.truncate(MAX - combined.len().min(MAX / 2));
     all.extend(combined);
-    all.truncate(MOST);
+    all.truncate(MAX);
     all
 }
 

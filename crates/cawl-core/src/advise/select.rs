@@ -12,7 +12,7 @@ use crate::units::Bytes;
 use crate::whatif::{Ledger, Request, Rewrite, SyncsKept};
 
 /// Candidates at most, since each costs a run through the trace; and combinations.
-const MOST: usize = 12;
+const MAX: usize = 12;
 const COMBINED: usize = 6;
 /// A gain that is large enough to look for more beside it.
 const LARGE: f64 = 0.2;
@@ -211,7 +211,7 @@ impl<'a> Case<'a> {
         all.extend(self.elsewhere());
         // Of equal ones the order above remains.
         all.sort_by(|a, b| b.0.total_cmp(&a.0));
-        all.into_iter().map(|(_, candidate)| candidate).take(MOST).collect()
+        all.into_iter().map(|(_, candidate)| candidate).take(MAX).collect()
     }
 
     /// Higher limits, and an earlier flusher.

@@ -77,7 +77,7 @@ impl Pace {
     /// Part of a difference that is taken over.
     const GAIN: f64 = 0.5;
     /// Most that a span may say, as a factor.
-    const MOST: f64 = 4.0;
+    const MAX: f64 = 4.0;
 
     /// A call took `observed`, and `by_model` as the model alone says. If a span is over: by what factor
     /// writers are faster than the model thinks.
@@ -100,7 +100,7 @@ impl Pace {
         }
         let Pace { observed, predicted } = std::mem::take(self);
         let factor = (predicted.max(Nanos::new(1.0)) / observed.max(Nanos::new(1.0))).powf(Pace::GAIN);
-        Some(factor.clamp(1.0 / Pace::MOST, Pace::MOST))
+        Some(factor.clamp(1.0 / Pace::MAX, Pace::MAX))
     }
 }
 

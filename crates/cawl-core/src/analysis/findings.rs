@@ -98,7 +98,7 @@ impl Findings {
         match record {
             Record::Event(event) => {
                 let class =
-                    classify(event).told(|| self.predictions.iter().any(Option::is_some)).timed(event);
+                    classify(event).with_cost(|| self.predictions.iter().any(Option::is_some)).timed(event);
                 if let (Class::Cost, Some(answer)) = (class, self.prediction(self.answering)) {
                     let cost = answer.cost;
                     self.device = event.dev;

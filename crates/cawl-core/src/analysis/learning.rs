@@ -33,7 +33,7 @@ impl Learning {
         let prediction = self.teacher.and_then(|teacher| said.get(teacher)?.as_ref());
         let changed = match (record, prediction) {
             (Record::Event(event), Some(prediction)) => {
-                let is_cost = classify(event).told(|| true).timed(event) == Class::Cost;
+                let is_cost = classify(event).with_cost(|| true).timed(event) == Class::Cost;
                 is_cost && self.learner.call(event, prediction)
             }
             (Record::Sample(sample), _) => {

@@ -41,7 +41,7 @@ fn write(op: Op, offset: u64, bytes: u64) -> Event {
 }
 
 /// Class, size in bytes, and whether that is certain.
-fn told(fill: &Written, language: Option<Language>) -> Option<(String, u64, bool)> {
+fn buffer_of(fill: &Written, language: Option<Language>) -> Option<(String, u64, bool)> {
     fill.buffer(language, PAGE).map(|buffer| (buffer.class.into_owned(), buffer.bytes, buffer.certain))
 }
 
@@ -61,16 +61,19 @@ fn each_library_is_told_by_its_sizes() {
     // Up to CPython 3.8 and from 3.13 on a line goes in before the layer is emptied, between these after it.
     for text in [&[8200, 8193, 8197][..], &[8188, 8192, 8190]] {
         let text = fill(Op::Write, cycle(text));
-        assert_eq!(told(&text, python), Some((TEXT.to_owned(), 8192, true)));
+        assert_eq!(buffer_of(&text, python), Some((TEXT.to_owned(), 8192, true)));
     }
-    assert_eq!(told(&fill(Op::Write, cycle(&[4090, 4081, 4096])), python), Some((BINARY.into(), 4096, true)));
+    assert_eq!(
+        buffer_of(&fill(Op::Write, cycle(&[4090, 4081, 4096])), python),
+        Some((BINARY.into(), 4096, true))
+    );
     let default = fill(Op::Write, cycle(&[131_000, 131_072, 130_900]));
-    assert_eq!(told(&default, python), Some((BINARY.into(), 131_072, true)));
+    assert_eq!(buffer_of(&default, python), Some((BINARY.into(), 131_072, true)));
     // The program chose the size.
     let chosen = fill(Op::Write, cycle(&[65_520, 65_501, 65_472]));
-    assert_eq!(told(&chosen, python), Some((BINARY.into(), 65_536, false)));
+    assert_eq!(buffer_of(&chosen, python), Some((BINARY.into(), 65_536, false)));
     let data = fill(Op::Write, cycle(&[8188, 8192]));
-    let (_, bytes, certain) = told(&data, Some(Language::Java)).expect("pieces of 4 and 8 bytes");
+    let (_, bytes, certain) = buffer_of(&data, Some(Language::Java)).expect("pieces of 4 and 8 bytes");
     assert_eq!((bytes, certain), (8192, true));
 }
 
@@ -95,27 +98,27 @@ fn what_a_program_can_do_itself_is_not_certain() {
 fn sizes_alone_tell_nothing() {
     for size in [4096, 8192, 65_536, 131_072] {
         let blocks = fill(Op::Write, repeated(size, 100, 600));
-        assert_eq!(told(&blocks, None), None, "dd and cp");
+        assert_eq!(buffer_of(&blocks, None), None, "dd and cp");
     }
     // No library chooses this size.
-    assert_eq!(told(&fill(Op::Write, repeated(65_536, 100, 600)), Some(Language::Python)), None);
-    assert_eq!(told(&fill(Op::Write, repeated(32_768, 100, 600)), Some(Language::Go)), None, "io.Copy");
+    assert_eq!(buffer_of(&fill(Op::Write, repeated(65_536, 100, 600)), Some(Language::Python)), None);
+    assert_eq!(buffer_of(&fill(Op::Write, repeated(32_768, 100, 600)), Some(Language::Go)), None, "io.Copy");
     // musl's streams write a buffer of 1 KiB and a piece, too.
-    assert_eq!(told(&fill(Op::Writev, (0..100).map(|n| 1024 + n % 30)), None), None);
+    assert_eq!(buffer_of(&fill(Op::Writev, (0..100).map(|n| 1024 + n % 30)), None), None);
     // Go fills its buffer to the end.
     let encoded = fill(Op::Write, (0..100).map(|n| 3500 + n * 6));
-    assert_eq!(told(&encoded, Some(Language::Go)), None);
+    assert_eq!(buffer_of(&encoded, Some(Language::Go)), None);
     for language in [None, Some(Language::Python), Some(Language::Java), Some(Language::Go)] {
         let mixed = (0..300).map(|n| n * 7919 % 20_011 + 1);
-        assert_eq!(told(&fill(Op::Write, mixed.clone()), language), None);
-        assert_eq!(told(&fill(Op::Writev, mixed), language), None);
+        assert_eq!(buffer_of(&fill(Op::Write, mixed.clone()), language), None);
+        assert_eq!(buffer_of(&fill(Op::Writev, mixed), language), None);
         let mut pages = Written::default();
         for n in 0..300 {
             let offset = n * 7919 % 1009 * 8192;
             pages.take(&write(if n < 150 { Op::Write } else { Op::Pwrite }, offset, 8192));
         }
-        assert_eq!(told(&pages, language), None, "pages of a database");
-        assert_eq!(told(&fill(Op::Write, repeated(8192, 3, 600)), language), None, "too few");
+        assert_eq!(buffer_of(&pages, language), None, "pages of a database");
+        assert_eq!(buffer_of(&fill(Op::Write, repeated(8192, 3, 600)), language), None, "too few");
     }
 }
 
@@ -136,15 +139,15 @@ fn processes_are_told_apart() {
     let mut shared = fill(Op::Write, repeated(8192, 30, 600));
     let by_other = |n: u64, bytes| Event { pid: 8, ..write(Op::Write, n * bytes, bytes) };
     assert!((0..10).all(|n| !shared.take(&by_other(n, 10))));
-    assert!(told(&shared, Some(Language::Java)).is_some());
+    assert!(buffer_of(&shared, Some(Language::Java)).is_some());
     for n in 0..30 {
         assert_eq!(shared.take(&by_other(n, 8192)), n == 0);
     }
-    assert_eq!(told(&shared, Some(Language::Java)), None);
+    assert_eq!(buffer_of(&shared, Some(Language::Java)), None);
     for n in 30..60 {
         shared.take(&by_other(n, 8192));
     }
-    assert!(told(&shared, Some(Language::Java)).is_some());
+    assert!(buffer_of(&shared, Some(Language::Java)).is_some());
     assert_eq!(shared.fill.map(|fill| fill.pid), Some(8));
 }
 

@@ -67,7 +67,7 @@ fn the_same_number_of_calls_is_told_with_the_time_of_each() {
     assert!(said.ends_with(", 50 fdatasyncs, no time by this cause before"), "{said}");
     // Where it is the same cause as before, with what that took.
     let reason = |calls, observed_s| {
-        Reason { difference_s: 0.4, cause: "journal", op: "fsync", calls, observed_s }.told()
+        Reason { difference_s: 0.4, cause: "journal", op: "fsync", calls, observed_s }.in_words()
     };
     assert_eq!(reason([50, 51], [0.05, 0.51]), "journal, 51 fsyncs, 10 ms each where it was 1 ms");
     let gone = "journal, 31 fsyncs where there were 400, no time by this cause now";

@@ -19,7 +19,7 @@ const GROWING: usize = 4 * STEPS;
 /// A piece is no more than this part of what was written before, or the least size. So it does not depend on
 /// what is to come: more bytes cost what fewer do, and the rest.
 const PART: u64 = 128;
-const LEAST: u64 = 64 << 10;
+const MIN: u64 = 64 << 10;
 
 /// A job of writing fresh data to one file, from one thread, without thinking.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +143,7 @@ impl Rehearsal<'_> {
         } else if self.job.sync {
             self.chunk
         } else {
-            self.chunk * ((written / PART).clamp(LEAST, self.share) / self.chunk).max(1)
+            self.chunk * ((written / PART).clamp(MIN, self.share) / self.chunk).max(1)
         }
     }
 

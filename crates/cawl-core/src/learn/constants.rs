@@ -20,7 +20,7 @@ const MEASURED: f64 = 0.2;
 const KNOWN: f64 = 0.05;
 
 /// No time is known better than to this beforehand: programs' own work changes what calls cost.
-const LEAST: Nanos = Nanos::millis(0.001);
+const MIN: Nanos = Nanos::millis(0.001);
 
 /// Seconds a byte that counts as dirty with its folio takes, to begin with: 25 µs for a folio of a mebibyte.
 const FOLIO: f64 = 25e-6 / 1_048_576.0;
@@ -66,10 +66,10 @@ pub struct Constant {
 
 /// Value and standard deviation, in seconds.
 fn of_time(measured: &Measured<Nanos>) -> (f64, f64) {
-    spread(measured, Nanos::as_seconds, LEAST.as_seconds())
+    spread(measured, Nanos::as_seconds, MIN.as_seconds())
 }
 
-/// Value and standard deviation, in seconds, of a time below [`LEAST`] that depends little on the program.
+/// Value and standard deviation, in seconds, of a time below [`MIN`] that depends little on the program.
 fn of_short_time(measured: &Measured<Nanos>) -> (f64, f64) {
     spread(measured, Nanos::as_seconds, 0.0)
 }
@@ -176,7 +176,7 @@ impl Coefficient {
 /// those of a trace dearer is its surcharges, which another program may not have.
 pub(super) const COPYING: [Coefficient; 8] = [
     coefficient!(calls.write, CALLS, |of, lasting| {
-        spread(&of.calls.write, Nanos::as_seconds, if lasting { 0.0 } else { LEAST.as_seconds() })
+        spread(&of.calls.write, Nanos::as_seconds, if lasting { 0.0 } else { MIN.as_seconds() })
     }),
     coefficient!(memory.cached, BYTES, |of, _| of_rate(&of.memory.cached)),
     coefficient!(memory.fresh, BYTES, |of, _| beyond(&of.memory.fresh, &of.memory.cached), beyond 1),

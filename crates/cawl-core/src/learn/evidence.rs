@@ -35,7 +35,7 @@ const GUESS: f64 = 0.04;
 /// Part of the information that is added to solve for what nothing is known of.
 const RIDGE: f64 = 1e-9;
 /// An expectation below this part of what is observed is no measure of an observation's weight.
-const LEAST: f64 = 1e-3;
+const MIN: f64 = 1e-3;
 
 /// Sums over the observations of a run.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl<const N: usize> Default for Evidence<N> {
 impl<const N: usize> Evidence<N> {
     /// `y` was observed where `expected` was to be expected at the start.
     pub(super) fn add(&mut self, h: &[f64; N], y: f64, expected: f64, weight: f64) {
-        let scale = expected.max(LEAST * y);
+        let scale = expected.max(MIN * y);
         if scale <= 0.0 || !(y + weight).is_finite() {
             return;
         }

@@ -34,7 +34,7 @@ pub struct Recursive<const N: usize> {
 /// of it more or less.
 const GUESS: f64 = 0.04;
 /// An expectation below this part of what is observed says nothing about the noise.
-const LEAST: f64 = 1e-3;
+const MIN: f64 = 1e-3;
 /// An observation off by so many standard deviations contradicts the constants, and so many of these in a row
 /// are no noise.
 const FAR: f64 = 3.0;
@@ -77,7 +77,7 @@ impl<const N: usize> Recursive<N> {
     pub fn update(&mut self, h: &[f64; N], y: f64, weight: f64) {
         let expected = self.expect(h);
         // By what is expected, not by what is observed: weights that know the noise make the mean wrong.
-        let scale = expected.max(LEAST * y).max(f64::MIN_POSITIVE);
+        let scale = expected.max(MIN * y).max(f64::MIN_POSITIVE);
         let error = y - expected;
         if self.updates == 0 {
             self.noise = GUESS * scale.max(y);
@@ -106,8 +106,7 @@ impl<const N: usize> Recursive<N> {
         if self.updates > N as u64 {
             let after = error * scale / variance;
             let gain = NOISE_GAIN.max(1.0 / (self.updates - N as u64 + 1) as f64);
-            self.noise =
-                (self.noise + gain * (error * after / scale - self.noise)).max(LEAST * LEAST * scale);
+            self.noise = (self.noise + gain * (error * after / scale - self.noise)).max(MIN * MIN * scale);
         }
     }
 

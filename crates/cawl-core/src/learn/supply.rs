@@ -13,7 +13,7 @@ const RUN: f64 = (64 << 20) as f64;
 /// Standard deviation of the logarithm of a call's cost about its expectation.
 const SPREAD: f64 = 0.5;
 /// No call is less likely than that in either regime.
-const LEAST: f64 = 0.01;
+const MIN: f64 = 0.01;
 /// Costs that differ by less than this factor tell no regime.
 const APART: f64 = 2.0;
 /// What takes this many times longer than cold pages do has another reason.
@@ -29,7 +29,7 @@ pub struct Supply {
 
 impl Default for Supply {
     fn default() -> Supply {
-        Supply { cold: 0.5 * LEAST, tells: false }
+        Supply { cold: 0.5 * MIN, tells: false }
     }
 }
 
@@ -55,7 +55,7 @@ impl Supply {
         let observed = observed.clamp(warm, cold);
         let likelihood = |expected: f64| {
             let off = (observed / expected).ln() / SPREAD;
-            (-0.5 * off * off).exp().max(LEAST)
+            (-0.5 * off * off).exp().max(MIN)
         };
         let (is, is_not) = (prior * likelihood(cold), (1.0 - prior) * likelihood(warm));
         (self.cold, self.tells) = (is / (is + is_not), true);

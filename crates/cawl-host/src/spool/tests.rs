@@ -182,7 +182,7 @@ fn what_was_taken_away_and_why_it_was_not_is_told() {
     fs::write(dir.path().join(UNDELIVERED), "nobody listens\n").unwrap();
     let mut look = || {
         spool.looked = Instant::now() - LOOK;
-        spool.look();
+        spool.poll();
         let status = lock(&spool.status).clone();
         (status.bytes, status.undelivered)
     };

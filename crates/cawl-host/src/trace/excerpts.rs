@@ -29,7 +29,7 @@ use window::Block;
 const MEMORY: usize = 256 << 20;
 
 /// Least room for a folder: an excerpt has at most a quarter of it.
-pub const LEAST_ROOM: u64 = 4 << 20;
+pub const MIN_ROOM: u64 = 4 << 20;
 
 /// What excerpts have, and where they lie.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +38,7 @@ pub struct ExcerptOptions {
     pub folder: PathBuf,
     /// The time kept before and after an anomaly.
     pub keep: Nanos,
-    /// Bytes that the folder's excerpts take at most; [`LEAST_ROOM`] at least. The oldest are removed.
+    /// Bytes that the folder's excerpts take at most; [`MIN_ROOM`] at least. The oldest are removed.
     pub room: u64,
     /// Why they are kept, for their reports: the condition.
     pub condition: String,

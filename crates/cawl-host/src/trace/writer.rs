@@ -129,7 +129,7 @@ impl TraceFile {
                 if !failed && let Err(error) = append(&encode_block(&raw, sequence)) {
                     failed = true;
                     *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                        Some(allowance::told(&error.into()));
+                        Some(allowance::with_remedy(&error.into()));
                 }
                 written.fetch_sub(raw.len(), Ordering::Relaxed);
             }

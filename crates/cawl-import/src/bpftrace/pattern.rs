@@ -196,7 +196,7 @@ fn matched<'a>(
             Err(other) => {
                 values.truncate(at);
                 // Only names and paths have white space and the like in them.
-                let goes_on = matches!(field, Field::Comm if end < MOST_COMM) || field == Field::Path;
+                let goes_on = matches!(field, Field::Comm if end < MAX_COMM) || field == Field::Path;
                 if !goes_on || pieces.is_empty() {
                     return Err(fault.unwrap_or(other));
                 }
@@ -208,7 +208,7 @@ fn matched<'a>(
 }
 
 /// Bytes of a thread's name, at most.
-const MOST_COMM: usize = 16;
+const MAX_COMM: usize = 16;
 
 /// What follows a piece at the begin of a text.
 fn past<'a>(piece: &Piece, text: &'a str) -> Option<&'a str> {

@@ -208,7 +208,7 @@ impl Calls {
         if fd < 0 {
             return Target::of(fd, None);
         }
-        let description = match tables::look(&caller.table, fd).filter(|_| self.gaps.late_names) {
+        let description = match tables::description(&caller.table, fd).filter(|_| self.gaps.late_names) {
             Some(known) => {
                 self.learn_name(&known, argument);
                 Some(known)

@@ -16,7 +16,7 @@ use crate::{SkipReason, open_bits};
 /// What Go's runtime reads before anything else (runtime/os_linux.go, `getHugePageSize`; Go 1.9 to 1.26).
 const READ_BY_GO: &str = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
 /// Sizes of files known from stat alone, at most.
-const MOST_STATS: usize = 64;
+const MAX_STATS: usize = 64;
 
 impl Calls {
     pub(super) fn apply_open(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
@@ -406,7 +406,7 @@ impl Calls {
             if let (None, Some(size)) = (&file, size) {
                 self.stats.retain(|(known, _)| *known != path);
                 self.stats.push_back((path, size));
-                if self.stats.len() > MOST_STATS {
+                if self.stats.len() > MAX_STATS {
                     self.stats.pop_front();
                 }
             }
@@ -433,7 +433,8 @@ impl Calls {
         if let Some(shown) = directory.and_then(text::annotation) {
             return Some(tables::join(&unescape(shown), &path));
         }
-        let opened = directory.and_then(text::descriptor).and_then(|(fd, _)| tables::look(&caller.table, fd));
+        let opened =
+            directory.and_then(text::descriptor).and_then(|(fd, _)| tables::description(&caller.table, fd));
         Some(match opened {
             Some(opened) => tables::join(&opened.borrow().file.borrow().path, &path),
             None => tables::join(self.processes.get(&caller.pid).map_or("", |process| &process.cwd), &path),

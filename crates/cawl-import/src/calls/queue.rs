@@ -12,7 +12,7 @@ use cawl_wire::{FileKind, Op};
 use crate::ImportSummary;
 
 /// Records that wait for earlier ones, at most.
-const MOST_HELD: usize = 1 << 16;
+const MAX_HELD: usize = 1 << 16;
 
 /// Puts records in order, and a file's facts before its first event.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Queue {
     pub fn push(&mut self, time: u64, record: Record) {
         self.number += 1;
         self.held.insert((time, self.number), record);
-        self.release(MOST_HELD);
+        self.release(MAX_HELD);
     }
 
     /// Lets everything go, for the input is over.

@@ -76,7 +76,7 @@ pub(super) fn change(table: &Table) -> RefMut<'_, HashMap<i32, Descriptor>> {
     RefMut::map(table.borrow_mut(), Rc::make_mut)
 }
 
-pub(super) fn look(table: &Table, fd: i32) -> Option<Shared<Description>> {
+pub(super) fn description(table: &Table, fd: i32) -> Option<Shared<Description>> {
     table.borrow().get(&fd).map(|descriptor| Rc::clone(&descriptor.description))
 }
 
@@ -202,7 +202,7 @@ impl Files {
     /// The description a descriptor argument means: from the table, unless -y says that something
     /// happened to the descriptor which strace was not asked to show.
     pub fn resolve(&mut self, table: &Table, fd: i32, argument: &str) -> Option<Shared<Description>> {
-        let known = look(table, fd);
+        let known = description(table, fd);
         let Some(shown) = text::annotation(argument) else { return known };
         let (path, is_deleted) = (unescape(bare(shown)), text::is_deleted(argument));
         let is_meant = |file: &Shared<File>| {
@@ -311,8 +311,8 @@ mod tests {
         let left = Rc::downgrade(&opened);
         drop(opened);
         change(&parent).remove(&3);
-        assert!(look(&parent, 3).is_none());
-        assert_eq!(look(&child, 3).unwrap().borrow().position, 7);
+        assert!(description(&parent, 3).is_none());
+        assert_eq!(description(&child, 3).unwrap().borrow().position, 7);
         drop(child);
         assert!(left.upgrade().is_none());
         assert!(files.find("/tmp/a").is_none(), "no event was about it");

@@ -81,14 +81,14 @@ pub enum LineTime {
 
 /// A time in front that is shorter than this, in ns, counts from the line before (-r): since 1970 there were
 /// more seconds than a recording has.
-pub(super) const MOST_RELATIVE: u64 = 100_000_000_000_000_000;
+pub(super) const MAX_RELATIVE: u64 = 100_000_000_000_000_000;
 
 /// When a line of strace output was written; None if it does not say.
 pub fn line_time(line: &[u8]) -> Option<LineTime> {
     let (Prefix { tid, time, of_day, .. }, _) = prefix(std::str::from_utf8(line).ok()?);
     Some(match (tid, time?) {
         (Some(_), _) => LineTime::OfThread,
-        (None, ns) if !of_day && ns < MOST_RELATIVE => LineTime::Relative,
+        (None, ns) if !of_day && ns < MAX_RELATIVE => LineTime::Relative,
         (None, ns) => LineTime::At { ns, of_day },
     })
 }

@@ -87,7 +87,7 @@ impl HostsArgs {
         for host in cluster.hosts.iter_mut().filter(|_| self.profile.is_none()) {
             // As `cawl-cli predict`: it is no more than there is, and what the host of a virtual machine has
             // taken back of it is slow.
-            let free = cawl_host::free::look();
+            let free = cawl_host::free::sample();
             host.memory = free.map(|found| MemoryFacts { time: Time(0), ..found });
         }
         Ok(cluster)

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::Work;
 
 /// Machines that are run at most.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 /// A price at most.
 const DEAREST: f64 = 1e12;
 
@@ -117,8 +117,8 @@ impl Design {
         }
         let count = choices.iter().fold(1, |count: usize, choice| count.saturating_mul(choice.options.len()));
         ensure!(
-            count <= MOST,
-            "{file} makes {count} machines, of which at most {MOST} are run; remove options, or keep to the \
+            count <= MAX,
+            "{file} makes {count} machines, of which at most {MAX} are run; remove options, or keep to the \
              choices that `cawl-cli whatif --sensitivity` shows to matter"
         );
         Ok(Design { file, currency: read.currency, choices })

@@ -37,7 +37,7 @@
 
 /* The parts of a turn: outside, writing, the lock, the section. */
 enum { OUTSIDE, IO, LOCK, SECTION, PARTS };
-enum { PAGE = 4096, FILE_SIZE = 1 << 20, REGION = 4, MOST_THREADS = 64 };
+enum { PAGE = 4096, FILE_SIZE = 1 << 20, REGION = 4, MAX_THREADS = 64 };
 /* No run delay is looked for in less, in ns: what an interrupt takes. */
 enum { SHORT = 50000 };
 
@@ -53,7 +53,7 @@ struct thread {
     struct call *calls;
 };
 
-static struct thread threads[MOST_THREADS];
+static struct thread threads[MAX_THREADS];
 static int count;
 static uint64_t bytes, each;
 static pthread_barrier_t begin;
@@ -253,7 +253,7 @@ static int sections(char **arguments) {
     outside = which(arguments[4], works), outside_us = atoll(arguments[5]);
     io_inside = !strcmp(arguments[6], "inside"), io_outside = !strcmp(arguments[6], "outside");
     bytes = atoll(arguments[7]), length_ns = atoll(arguments[8]) * 1000000ull;
-    if (count < 1 || count > MOST_THREADS || bytes > FILE_SIZE)
+    if (count < 1 || count > MAX_THREADS || bytes > FILE_SIZE)
         return 2;
     make_lock();
     calibrate();
@@ -281,8 +281,8 @@ static int sections(char **arguments) {
 }
 
 static int appends, file_count;
-static int files[MOST_THREADS];
-static _Atomic uint64_t ends[MOST_THREADS];
+static int files[MAX_THREADS];
+static _Atomic uint64_t ends[MAX_THREADS];
 
 static void *write_calls(void *argument) {
     struct thread *me = argument;
@@ -307,10 +307,10 @@ static int writes(char **arguments) {
     count = atoi(arguments[0]), bytes = atoll(arguments[2]);
     appends = !strcmp(arguments[3], "append");
     int direct = !strcmp(arguments[4], "direct") ? O_DIRECT : 0;
-    if (count < 1 || count > MOST_THREADS)
+    if (count < 1 || count > MAX_THREADS)
         return 2;
     each = atoll(arguments[1]) / count;
-    for (char **path = arguments + 5; *path && file_count < MOST_THREADS; path++) {
+    for (char **path = arguments + 5; *path && file_count < MAX_THREADS; path++) {
         files[file_count] = open(*path, O_RDWR | O_CLOEXEC | direct);
         if (files[file_count++] < 0)
             fail("cannot open a file");

@@ -42,7 +42,7 @@ pub fn periods(sizes: &[Bytes], costs: &[Vec<f64>], place: &Place, page: Bytes) 
         // Calls of one size differ only in where they begin.
         let candidates = if growth > 0.0 { &limits[..] } else { &limits[..1] };
         // Half a cycle in all calls.
-        let tolerance = 0.5 * calls / sizes.len().min(period::MOST_CALLS) as f64;
+        let tolerance = 0.5 * calls / sizes.len().min(period::MAX_CALLS) as f64;
         let is_it = |limit: f64| (bytes / limit - 1.0).abs() <= tolerance;
         let found = candidates.iter().find(|(limit, _)| limit.is_some_and(is_it));
         Period { calls, bytes, reason: found.map_or(Reason::NotTheQueue, |(_, reason)| *reason) }

@@ -5,8 +5,8 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 /// Fewest calls that can show a period, and the most that are searched for one: the time grows with their
 /// square.
-const LEAST: usize = 64;
-pub const MOST_CALLS: usize = 2048;
+const MIN: usize = 64;
+pub const MAX_CALLS: usize = 2048;
 /// Fewest repetitions of a period.
 const CYCLES: usize = 8;
 /// Frequencies between two whole numbers of cycles in a series, so that a period keeps its phase.
@@ -20,22 +20,22 @@ const CHANCE: f64 = 1e-4;
 /// Least correlation of the phases' means in both halves of a series.
 const AGREEMENT: f64 = 0.5;
 /// Most periods of a series.
-const MOST: usize = 3;
+const MAX: usize = 3;
 
-/// The periods of repeated series, in calls, the strongest first; of their first [`MOST_CALLS`].
+/// The periods of repeated series, in calls, the strongest first; of their first [`MAX_CALLS`].
 ///
 /// Each frequency folds the series: calls of the same phase of its period are a group, and the groups' ranks
 /// are compared (Kruskal and Wallis 1952). The statistic is divided by that of frequencies nearby, so that
 /// slow changes do not count, and both halves of the series must agree. What a period explains is removed
 /// before the next one is sought.
 pub fn periods(series: &[Vec<f64>]) -> Vec<f64> {
-    let length = series.iter().map(Vec::len).min().unwrap_or(0).min(MOST_CALLS);
-    if length < LEAST {
+    let length = series.iter().map(Vec::len).min().unwrap_or(0).min(MAX_CALLS);
+    if length < MIN {
         return Vec::new();
     }
     let mut ranks: Vec<Vec<f64>> = series.iter().map(|costs| ranks(&costs[..length])).collect();
     let mut found: Vec<f64> = Vec::new();
-    for _ in 0..2 * MOST {
+    for _ in 0..2 * MAX {
         let Some(fold) = strongest(&ranks, length) else { break };
         let agrees = fold.agreement(&ranks) >= AGREEMENT;
         fold.remove(&mut ranks);
@@ -43,7 +43,7 @@ pub fn periods(series: &[Vec<f64>]) -> Vec<f64> {
             found.push(fold.cycles);
         }
     }
-    found.into_iter().take(MOST).map(|cycles| length as f64 / cycles).collect()
+    found.into_iter().take(MAX).map(|cycles| length as f64 / cycles).collect()
 }
 
 /// Whether a frequency is what removed ones leave: within a cycle, since costs change during the series, it
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn only_the_first_calls_of_a_long_series_count() {
-        let late = |call: usize| if call >= MOST_CALLS && call.is_multiple_of(5) { 1e3 } else { 0.0 };
-        let costs = noise(20 * MOST_CALLS, 3).into_iter().enumerate().map(|(call, cost)| cost + late(call));
+        let late = |call: usize| if call >= MAX_CALLS && call.is_multiple_of(5) { 1e3 } else { 0.0 };
+        let costs = noise(20 * MAX_CALLS, 3).into_iter().enumerate().map(|(call, cost)| cost + late(call));
         assert!(periods(&[costs.collect()]).is_empty());
     }
 

@@ -229,9 +229,9 @@ fn synchronous_small(sizes: &Sizes, name: &str, flags: &'static str) -> Workload
 /// and at most as large that all together take ten seconds.
 fn synchronous_large(sizes: &Sizes, name: &str, flags: &'static str) -> WorkloadArgs {
     const COUNT: u64 = 5;
-    const MOST: u64 = 2000 * MIB;
+    const MAX: u64 = 2000 * MIB;
     let in_time = 10e9 * sizes.scale / sizes.synchronous.0 / 3.0;
-    let largest = (sizes.scale / 2.0).min(1.0) * MOST as f64;
+    let largest = (sizes.scale / 2.0).min(1.0) * MAX as f64;
     let step = (largest.min(in_time) as u64 / COUNT / MIB).max(1) * MIB;
     stepped(name, flags, step, step, COUNT)
 }

@@ -65,7 +65,7 @@ pub struct Comparison {
 /// Name of the rows that hold the noise floor.
 const FLOOR: &str = "floor";
 /// Two recordings may agree by chance: errors are compared with no less than this.
-const LEAST_FLOOR: f64 = 0.03;
+const MIN_FLOOR: f64 = 0.03;
 
 /// Replays the runs through the models of these options; `again` are second recordings of the same runs, matched
 /// by name, for the noise floor.
@@ -83,7 +83,7 @@ pub fn compare(
         }
         let other = again.iter().find(|other| other.name == run.name);
         let floor = other.map(|other| noise_floor(&costs(run), &costs(other)));
-        let least = floor.as_ref().and_then(|floor| floor.total_error).map(|error| error.max(LEAST_FLOOR));
+        let least = floor.as_ref().and_then(|floor| floor.total_error).map(|error| error.max(MIN_FLOOR));
         for model in analysis.report().models {
             let row = ComparedRun::new(&run.name, &model.name, &model.summary);
             let over_floor = row.total_error.zip(least).map(|(error, floor)| error / floor);

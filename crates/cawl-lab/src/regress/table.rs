@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use super::formula::{Expression, Formula};
 
 /// A column of text with more levels than that is taken for numbers with a wrong one among them.
-const MOST_LEVELS: usize = 20;
+const MAX_LEVELS: usize = 20;
 
 /// Measurements: a row each, columns by name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -174,7 +174,7 @@ impl Measurements {
         }
         let levels: BTreeSet<&str> = known.into_iter().collect();
         // Numbers with a wrong one among them; reading them as such names it.
-        Ok((levels.len() <= MOST_LEVELS).then(|| levels.into_iter().collect()))
+        Ok((levels.len() <= MAX_LEVELS).then(|| levels.into_iter().collect()))
     }
 
     /// The column with this name, or the only one whose name begins with it.

@@ -39,7 +39,7 @@ pub struct Host {
 }
 
 /// Hosts at most: each has a page cache on paper.
-const MOST: usize = 1000;
+const MAX: usize = 1000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -132,7 +132,7 @@ impl Cluster {
         for (kind, of) in host.into_iter().enumerate() {
             let name = of.name.unwrap_or_else(|| format!("host{}", kind + 1));
             ensure!(of.processors > 0, "{name}: processors must be above 0");
-            ensure!((1..=MOST - hosts.len().min(MOST)).contains(&of.count), "1 to {MOST} hosts are possible");
+            ensure!((1..=MAX - hosts.len().min(MAX)).contains(&of.count), "1 to {MAX} hosts are possible");
             let mut profile = of.profile.map_or_else(|| Ok(own()), |profile| read(&profile))?;
             if let Some(text) = of.limits {
                 let limits = limits(&text).map_err(|why| anyhow!("{name}: limits: {why}"))?;

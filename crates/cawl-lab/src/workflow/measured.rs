@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use cawl_core::{Estimate, HostProfile, MODELS, MemoryFacts, Nanos, Rate, Time, median};
-use cawl_measure::calibrate::others::Watch;
+use cawl_measure::calibrate::interference::Watch;
 use cawl_measure::interrupt::Interrupted;
 use cawl_measure::progress::Progress;
 use cawl_measure::slow_limit::{self, Budget};

@@ -116,7 +116,7 @@ impl<'a> Runner<'a> {
     /// by what the host has taken back, of which it meets at least [`ENOUGH`] where there is so much. Returns how
     /// many seconds a byte of that takes longer, if it met so much.
     fn touch_memory(&self) -> Option<f64> {
-        let found = cawl_host::free::look();
+        let found = cawl_host::free::sample();
         let bytes = |of| found.as_ref().map_or(0, |found| pages(found, of)) * cawl_host::page().0;
         let (free, cold) = (bytes(|zone| Some(&zone.free)), bytes(|zone| zone.cold.as_ref()));
         // Warm memory is taken first.
@@ -242,12 +242,12 @@ fn pages(memory: &MemoryFacts, of: fn(&ZoneFacts) -> Option<&Vec<u64>>) -> u64 {
 /// known then, and nothing else tells. At once where that cannot be seen.
 fn behind_a_pass() -> Option<MemoryFacts> {
     let cold = |memory: &MemoryFacts| pages(memory, |zone| zone.cold.as_ref());
-    let mut found = cawl_host::free::look()?;
+    let mut found = cawl_host::free::sample()?;
     let is_told = found.zones.iter().any(|zone| zone.cold.is_some());
     let (begun, mut grown) = (Instant::now(), None);
     while is_told && grown.map_or(begun.elapsed() < PERIOD_OF_PASSES, |at: Instant| at.elapsed() < STILL) {
         std::thread::sleep(LOOKS);
-        let next = cawl_host::free::look()?;
+        let next = cawl_host::free::sample()?;
         if cold(&next) > cold(&found) {
             grown = Some(Instant::now());
         }

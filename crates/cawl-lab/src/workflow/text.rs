@@ -34,7 +34,7 @@ use serde::Deserialize;
 use super::{BLOCK, DataFile, Numbers, Task, Workflow};
 
 /// Tasks of a row at most.
-const MOST: usize = 100_000;
+const MAX: usize = 100_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -158,7 +158,7 @@ fn numbered(row: &TaskText) -> anyhow::Result<Vec<TaskText>> {
     if let Some(name) = shared {
         bail!("the task {}: all of its tasks would write {name}; add {{}} to the name", row.name);
     }
-    ensure!((1..=MOST).contains(&count), "the task {}: count must be 1 to {MOST}", row.name);
+    ensure!((1..=MAX).contains(&count), "the task {}: count must be 1 to {MAX}", row.name);
     ensure!(count == 1 || row.name.contains("{}"), "the task {}: with a count its name needs {{}}", row.name);
     let of = |number: usize| {
         let with = |name: &String| name.replace("{}", &number.to_string());

@@ -10,7 +10,7 @@ use cawl_core::{Bytes, Nanos, Sample, Time};
 use cawl_host::direct::AlignedBuffer;
 use cawl_host::place::Place;
 
-use super::others::Stopwatch;
+use super::interference::Stopwatch;
 use super::patience;
 use crate::interrupt::Interrupted;
 use crate::progress::Progress;

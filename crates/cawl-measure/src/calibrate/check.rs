@@ -14,7 +14,7 @@ use super::{Options, device, memory, network, reads, set_up};
 const TOLERANCE: f64 = 0.3;
 
 /// Ratio from which on a constant counts as changed with any spread.
-const MOST: f64 = 4.0;
+const MAX: f64 = 4.0;
 
 /// A constant as profiled and as measured now.
 #[derive(Debug, Serialize)]
@@ -124,7 +124,7 @@ fn compare<T: Copy>(
     let from = then.p10.map_or(profile, get) / (1.0 + TOLERANCE);
     let to = then.p90.map_or(profile, get) * (1.0 + TOLERANCE);
     // A multiple means another machine, however wide the spread.
-    let meet = low <= to && high >= from && value < MOST * profile && profile < MOST * value;
+    let meet = low <= to && high >= from && value < MAX * profile && profile < MAX * value;
     (then.samples > 0).then_some(Compared { name, profile, now: value, holds: near || meet, is_rate })
 }
 

@@ -15,7 +15,7 @@ use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, no_space, timed};
-use super::others::Stopwatch;
+use super::interference::Stopwatch;
 
 const SMALL: usize = 4 << 10;
 /// Sizes of calls, and calls of each size in a round.

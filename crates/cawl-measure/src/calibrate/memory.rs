@@ -12,9 +12,9 @@ use std::os::unix::fs::FileExt;
 use anyhow::Context;
 use cawl_core::{Bytes, Estimate, Line, Measured, Modes, quantile};
 
-use super::LEAST_COPY;
+use super::MIN_COPY;
 use super::bench::{Bench, FROM_MEMORY, LARGEST, background, no_space, timed};
-use super::others::Stopwatch;
+use super::interference::Stopwatch;
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
 /// More than the caches of most processors hold, so that the pages of a rewritten file come from memory.
@@ -109,7 +109,7 @@ fn found(rounds: &[Round], pages: Vec<f64>, single: bool) -> (Memory, Vec<String
     let mut notes = Vec::new();
     let mut slopes = |name: &str, lines: &[Line], least: f64| {
         let all = lines.iter().map(|line| line.slope);
-        let slopes: Vec<f64> = all.filter(|slope| *slope >= least.max(LEAST_COPY)).collect();
+        let slopes: Vec<f64> = all.filter(|slope| *slope >= least.max(MIN_COPY)).collect();
         if slopes.len() < lines.len() {
             notes.push(format!(
                 "{name}: {} of {} rounds are left out, with a rate that no memory has; other programs may have run \
@@ -153,7 +153,7 @@ fn found(rounds: &[Round], pages: Vec<f64>, single: bool) -> (Memory, Vec<String
     // If every round met cold memory, the warm pages of all rounds are taken.
     let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
     // Of cached pages, so without the cost of an allocation.
-    let hot: Vec<f64> = rounds.iter().filter_map(hot).filter(|byte| *byte >= LEAST_COPY).collect();
+    let hot: Vec<f64> = rounds.iter().filter_map(hot).filter(|byte| *byte >= MIN_COPY).collect();
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border, single)).collect();
     let empty: Vec<f64> = rounds.iter().map(|round| round.empty).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
@@ -202,7 +202,7 @@ struct Round {
 /// busy machine more may be told as a wait for a processor than was one (`Stopwatch`). Such
 /// looks would be a mode of their own, and all others would count as cold.
 fn possible(mut pages: Vec<f64>, copy: Option<f64>) -> Vec<f64> {
-    let least = copy.map_or(LEAST_COPY * PAGE, |copy| copy / 2.0);
+    let least = copy.map_or(MIN_COPY * PAGE, |copy| copy / 2.0);
     pages.retain(|page| *page >= least);
     pages
 }

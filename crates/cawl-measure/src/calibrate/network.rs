@@ -20,7 +20,7 @@ use nix::fcntl::OFlag;
 use self::line::{Requests, requests};
 use self::policy::Found;
 use super::bench::{Bench, after, no_space, timed, timed_with_waits};
-use super::others::Stopwatch;
+use super::interference::Stopwatch;
 use super::{put, rate, time};
 
 pub(super) const PAGE: usize = 4096;

@@ -17,7 +17,7 @@ use cawl_host::new_inode;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, background, no_space, timed};
-use super::others::Stopwatch;
+use super::interference::Stopwatch;
 
 const PAGE: usize = 4 << 10;
 /// A file that stays in the second level of most processors' caches, and one in the last level.
@@ -55,7 +55,7 @@ const AHEAD: (usize, usize, f64) = (3, 16, 0.3e9);
 /// Windows of readahead before a pass is timed, and windows that are timed, of so many bytes at least.
 const BEFORE: usize = 2;
 const WINDOWS: usize = 8;
-const LEAST_AHEAD: usize = 16 << 20;
+const MIN_AHEAD: usize = 16 << 20;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -121,7 +121,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         round.hot.push(per_byte(HOT_SIZES, hot_times, call));
         round.fault.push(faults(bench, &hot)?);
         let page = &mut buffer[..PAGE];
-        round.away.push(super::durable::after_work(bench, || Ok(hot.read_exact_at(page, 0)?))?);
+        round.away.push(super::small_writes::after_work(bench, || Ok(hot.read_exact_at(page, 0)?))?);
         let mut far_call = None;
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
@@ -416,7 +416,8 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
     };
     let without = |transfer: f64, times: &[f64]| {
         let times: Vec<f64> = times.iter().map(|time| (time - transfer).max(0.0)).collect();
-        Estimate::of(&times).map(|found| Estimate { value: super::durable::undisturbed(&times), ..found })
+        Estimate::of(&times)
+            .map(|found| Estimate { value: super::small_writes::undisturbed(&times), ..found })
     };
     let page = PAGE as f64;
     let (ahead, together) = super::unless_over(ahead(bench, buffer.bytes_mut()))?;
@@ -438,7 +439,7 @@ fn ahead(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<(Option<Estimate>, 
     let length = file.metadata()?.len() as usize / HOLES_CALL * HOLES_CALL;
     let window = bench.place.readahead().map_or(0, |window| window.0 as usize);
     let begin = (BEFORE * window).next_multiple_of(HOLES_CALL);
-    let end = (begin + LEAST_AHEAD.max(WINDOWS * window)).next_multiple_of(HOLES_CALL).min(length);
+    let end = (begin + MIN_AHEAD.max(WINDOWS * window)).next_multiple_of(HOLES_CALL).min(length);
     let begin = if begin < length / 2 { begin } else { 0 };
     let (mut found, mut together) = (Vec::new(), Vec::new());
     let ((fewest, most, enough), watch) = (AHEAD, Stopwatch::start());

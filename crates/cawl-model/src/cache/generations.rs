@@ -28,7 +28,7 @@ use crate::block::Block;
 use crate::pages::{BLOCK, pieces};
 
 /// Generations at most, and those that are too young to be reclaimed (`MAX_NR_GENS`, `MIN_NR_GENS`).
-const MOST: usize = 4;
+const MAX: usize = 4;
 const YOUNG: usize = 2;
 /// Tiers of a generation (`MAX_NR_TIERS`).
 const TIERS: usize = 4;
@@ -46,7 +46,7 @@ const PASSED: usize = 4;
 const MARKS: usize = 5;
 
 /// The oldest generation is the list that is reclaimed from; the age is its number (`min_seq`).
-pub(super) type Generations = Shelves<MOST, MARKS, Control>;
+pub(super) type Generations = Shelves<MAX, MARKS, Control>;
 
 /// What decides which tiers are protected.
 #[derive(Clone, Debug, Default)]
@@ -82,13 +82,13 @@ impl Tier {
     }
 }
 
-impl Law<MOST, MARKS> for Control {
-    fn has_passed(pages: &Pages<MOST, MARKS>, _: u32) -> bool {
+impl Law<MAX, MARKS> for Control {
+    fn has_passed(pages: &Pages<MAX, MARKS>, _: u32) -> bool {
         !pages.marks[PASSED].is_empty()
     }
 }
 
-impl Pages<MOST, MARKS> {
+impl Pages<MAX, MARKS> {
     /// These pages by their tiers.
     fn tiers(&self, pages: Block) -> [Block; TIERS] {
         let [one, two, four, workingset, _] = self.marks.map(|mark| mark.and(pages));
@@ -116,13 +116,13 @@ impl Generations {
     }
 
     fn generation(&self, place: usize) -> usize {
-        (self.oldest + place) % MOST
+        (self.oldest + place) % MAX
     }
 
     /// A page that was reclaimed from the generation of this number would come back (`lru_gen_test_recent`).
     fn is_recent(&self, when: u64) -> bool {
         if self.law.reworked {
-            self.age + (self.used as u64) - 1 - when < MOST as u64
+            self.age + (self.used as u64) - 1 - when < MAX as u64
         } else {
             when == self.age
         }
@@ -132,8 +132,8 @@ impl Generations {
     /// read, or written.
     pub(super) fn insert(&mut self, file: u32, start: u64, end: u64, read: bool) {
         // The generation for pages that come in, and that for those with the mark of 6.14.
-        let usual = self.generation(usize::from(self.used == MOST && !self.law.reworked));
-        let younger = self.generation(usize::from(self.used == MOST));
+        let usual = self.generation(usize::from(self.used == MAX && !self.law.reworked));
+        let younger = self.generation(usize::from(self.used == MAX));
         for (key, from, to) in pieces(start, end) {
             let at = self.find_or_add((file, key));
             let is_recent = read && self.is_recent(self.blocks[at as usize].when);
@@ -210,7 +210,7 @@ impl Generations {
         let [old, young] = [0, self.used - 1].map(|place| self.lists[self.generation(place)].pages());
         match self.used {
             YOUNG => true,
-            MOST => false,
+            MAX => false,
             _ if self.law.lazy => false,
             _ if self.law.reworked => true,
             _ => {
@@ -245,7 +245,7 @@ impl Generations {
             in_vain = if got > 0 { 0 } else { in_vain + 1 };
             self.end_generations();
         }
-        self.end(reclaimed, if self.law.reworked { MOST as u64 - 1 } else { 0 });
+        self.end(reclaimed, if self.law.reworked { MAX as u64 - 1 } else { 0 });
         reclaimed
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Flusher {
 }
 
 /// Most extents: as many as 8 GiB has pages. Beyond that the oldest count as written, so memory is bounded.
-const MOST_EXTENTS: usize = if cfg!(test) { 1 << 8 } else { 1 << 21 };
+const MAX_EXTENTS: usize = if cfg!(test) { 1 << 8 } else { 1 << 21 };
 
 impl Flusher {
     /// A flusher that has done nothing yet.
@@ -38,7 +38,7 @@ impl Flusher {
     /// It starts at the moment there is something to do and stops at the byte at which there is not, so
     /// many small steps come to the same as a large one.
     pub(super) fn run(&mut self, cache: &mut Extents, to: Nanos) {
-        while cache.len() > MOST_EXTENTS {
+        while cache.len() > MAX_EXTENTS {
             cache.balance();
             cache.clean_oldest(Bytes(u64::MAX));
         }
@@ -137,11 +137,11 @@ mod tests {
     #[test]
     fn extents_are_bounded() {
         let (mut flusher, mut cache) = (flusher(), Extents::new(Nanos::ZERO));
-        for extent in 0..MOST_EXTENTS as u64 + 3 {
+        for extent in 0..MAX_EXTENTS as u64 + 3 {
             cache.insert(FILE, 2 * extent, 2 * extent + 1, s(0.0));
         }
         flusher.run(&mut cache, Nanos::ZERO);
-        assert_eq!((cache.len(), cache.dirty()), (MOST_EXTENTS, Bytes(MOST_EXTENTS as u64)));
+        assert_eq!((cache.len(), cache.dirty()), (MAX_EXTENTS, Bytes(MAX_EXTENTS as u64)));
     }
 
     #[test]

@@ -282,7 +282,7 @@ impl Kernel {
     /// Predicts a call and lives through it as predicted.
     pub(super) fn step_call(&mut self, event: &Event) -> Option<Prediction> {
         self.machine.reclaim();
-        match classify(event).told(|| is_of_name_or_length(event)) {
+        match classify(event).with_cost(|| is_of_name_or_length(event)) {
             Class::Cost => {}
             Class::Untimed => return self.stores(event),
             _ => {
@@ -298,13 +298,13 @@ impl Kernel {
 }
 
 /// Most pieces that stores are taken in.
-const MOST_PIECES: u64 = 1 << 16;
+const MAX_PIECES: u64 = 1 << 16;
 
 /// Where stores went, as offset and length in bytes. Of several pieces only their number is told: each lies
 /// in its own part of the range, at a place that differs from event to event.
 fn pieces(event: &Event, offset: u64, bytes: u64, page: u64) -> impl Iterator<Item = (u64, u64)> {
     let pages = bytes.div_ceil(page);
-    let count = u64::from(event.aux).clamp(1, MOST_PIECES).min(pages.max(1));
+    let count = u64::from(event.aux).clamp(1, MAX_PIECES).min(pages.max(1));
     let part = (event.requested / page / count).max(pages.div_ceil(count));
     let shift = |piece: u64, room: u64| {
         let mixed = (event.start ^ piece).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;

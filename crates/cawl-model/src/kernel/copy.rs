@@ -16,7 +16,7 @@
 //! call of write does, and the page. The daemon's looks at mappings report stores afterwards, so no model
 //! time passes for them.
 
-use cawl_wire::{Event, MOST_BYTES, Op, flag};
+use cawl_wire::{Event, MAX_BYTES, Op, flag};
 
 use super::super::Prediction;
 use super::super::lru::LruMap;
@@ -101,7 +101,7 @@ impl Kernel {
     pub(super) fn copy_up(&mut self, call: &mut Call, event: &Event) {
         let began = call.at;
         let spent = call.spent;
-        let bytes = event.requested.min(MOST_BYTES as u64);
+        let bytes = event.requested.min(MAX_BYTES as u64);
         if self.machine.devices[call.device].traits.clones {
             call.spend_call(call.constants.call);
             self.share(call.file, 0, bytes);

@@ -42,7 +42,7 @@ fn is_moving(event: &Event) -> bool {
 impl Kernel {
     /// Predicts a call, then lives through it until `end`.
     pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
-        if classify(event).told(|| is_of_name_or_length(event)) != Class::Cost {
+        if classify(event).with_cost(|| is_of_name_or_length(event)) != Class::Cost {
             return self.step_call(event);
         }
         self.machine.reclaim();

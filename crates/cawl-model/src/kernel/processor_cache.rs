@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 /// Most bytes of files that have room: no processor has a larger cache.
-const MOST: u64 = 1 << 30;
+const MAX: u64 = 1 << 30;
 /// Pages of a set.
 const WAYS: usize = 8;
 
@@ -26,7 +26,7 @@ pub(super) struct ProcessorCache {
 impl ProcessorCache {
     /// Of a last cache with so many bytes.
     pub(super) fn new(last: u64, page: u64) -> ProcessorCache {
-        let sets = ((last / 4).min(MOST) / page) as usize / WAYS;
+        let sets = ((last / 4).min(MAX) / page) as usize / WAYS;
         ProcessorCache { sets: Arc::new(vec![[0; WAYS]; sets.max(1)]) }
     }
 

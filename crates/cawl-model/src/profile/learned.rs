@@ -12,7 +12,7 @@ use crate::units::Rate;
 /// Factor by which a learned constant must differ from the measured one to contradict it.
 const FAR: f64 = 2.0;
 /// What is learned of memory and calls is no further than by this factor from what was measured.
-const MOST: f64 = 4.0;
+const MAX: f64 = 4.0;
 /// What programs' own work may add to a call, in ns.
 const LITTLE: f64 = 2e3;
 /// How much wider a measured interval is taken to be than it is.
@@ -95,7 +95,7 @@ impl HostProfile {
     }
 
     /// What a learned constant may be, in its unit: what machines do and, of memory and calls, no more than
-    /// `MOST` times more or less than what was measured. A disk may turn out to be any other.
+    /// `MAX` times more or less than what was measured. A disk may turn out to be any other.
     pub fn range(&self, name: &str) -> (f64, f64) {
         let (section, constant) = name.split_once('.').unwrap_or_default();
         let (least, most) = match (section, constant) {
@@ -110,8 +110,8 @@ impl HostProfile {
         let of_processor = section != "device" && constant != "cold";
         match measured.filter(|known| known.samples > 0 && of_processor) {
             Some(Measured { value, p10, p90, .. }) => {
-                let low = p10.map_or(value, |low| low.min(value)) / MOST;
-                let high = p90.map_or(value, |high| high.max(value)) * MOST;
+                let low = p10.map_or(value, |low| low.min(value)) / MAX;
+                let high = p90.map_or(value, |high| high.max(value)) * MAX;
                 // What takes next to nothing may take a little.
                 let (low, high) = if section == "calls" { (0.0, high + LITTLE) } else { (low, high) };
                 (low.clamp(least, most), high.clamp(least, most))

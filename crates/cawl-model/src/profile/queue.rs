@@ -5,7 +5,7 @@ use crate::table::constants;
 use crate::units::Nanos;
 
 /// Most requests that a queue may hold.
-const MOST: u64 = 1 << 20;
+const MAX: u64 = 1 << 20;
 
 constants! {
     /// A device's queue, and how much of it writeback throttling (block/blk-wbt.c, 6.18) leaves to the flusher.
@@ -44,6 +44,6 @@ impl QueueConstants {
     pub(super) fn is_sound(&self) -> bool {
         let parts = self.reads_wait_for_reads.iter().chain([&self.reads_wait]);
         parts.map(|part| part.value).all(|part| (0.0..=1.0).contains(&part))
-            && (1..=MOST).contains(&self.requests)
+            && (1..=MAX).contains(&self.requests)
     }
 }

@@ -200,7 +200,7 @@ pub fn expect(harmless: u32) {
 
 /// Looks whether the calling thread is under a filter, and opens the gate if it is not, or if it cannot be
 /// told. False if there is a filter.
-pub fn look() -> bool {
+pub fn check() -> bool {
     let free = match filters() {
         Some(filters) => filters == 0 || filters == HARMLESS.load(Relaxed),
         None => true,
@@ -215,7 +215,7 @@ pub fn look() -> bool {
 
 /// Looks whether the calling thread is under a filter, unless one is known. False if there is a filter.
 pub fn look_again() -> bool {
-    STATE.load(Relaxed) & CLOSED == 0 && look()
+    STATE.load(Relaxed) & CLOSED == 0 && check()
 }
 
 /// What is read at a time, in bytes, and how often at most: a process with 65 536 groups has a status of 450

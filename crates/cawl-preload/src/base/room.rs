@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Rooms that there may be at a time. Few are, and few are left for good: only where a vfork child started
 /// its program in the midst of another start, or a thread was killed there.
-const MOST: u32 = 1024;
+const MAX: u32 = 1024;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -120,7 +120,7 @@ impl Room {
 }
 
 fn make(length: usize) -> Option<*mut Room> {
-    if COUNT.fetch_add(1, AcqRel) >= MOST {
+    if COUNT.fetch_add(1, AcqRel) >= MAX {
         COUNT.fetch_sub(1, AcqRel);
         return None;
     }

@@ -141,15 +141,15 @@ pub struct Stat {
 }
 
 pub fn fstat(fd: c_int) -> Option<Stat> {
-    look(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
+    stat_with(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
 }
 
 /// fstatat of a path given by the program; symbolic links are followed if `follow`.
 pub fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
-    look(directory, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW })
+    stat_with(directory, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW })
 }
 
-fn look(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
+fn stat_with(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
     match statx(directory, path, flags) {
         Ok(stat) => Some(stat),
         // An old kernel, or a filter.

@@ -81,7 +81,7 @@ fn looking(fd: c_int, look: impl FnOnce() -> c_int) -> c_int {
 fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
         let now = clock::now();
-        for (fd, file) in descriptors::told(first, last) {
+        for (fd, file) in descriptors::known_in(first, last) {
             if let Some(file) = doubts::before_close(&inside, fd, file).filter(|file| is_told(file)) {
                 record(&inside, Op::Close, (now, now), Some((fd, file)), 0, |_| {});
             }

@@ -23,7 +23,7 @@ fn done(returned: isize) -> c_int {
 }
 
 /// A look at the mappings of a range, before the call that ends or syncs them.
-fn look(at: *mut c_void, length: size_t, is_synced: bool) {
+fn count_dirty(at: *mut c_void, length: size_t, is_synced: bool) {
     if let Some(inside) = guard::enter()
         && session::is_ours()
     {
@@ -78,7 +78,7 @@ hooks! {
         if !mappings::any() {
             return real::munmap(at, length);
         }
-        look(at, length, false);
+        count_dirty(at, length, false);
         let returned = real::munmap(at, length);
         if returned == 0 && session::is_ours() {
             mappings::gone(at as usize, length);
@@ -96,7 +96,7 @@ hooks! {
         if !mappings::any() {
             return real::mremap(at, length, wanted, flags, place);
         }
-        look(at, length, false);
+        count_dirty(at, length, false);
         let mapped = real::mremap(at, length, wanted, flags, place);
         if mapped != libc::MAP_FAILED && session::is_ours() {
             mappings::moved(at as usize, mapped as usize, wanted);
@@ -145,7 +145,7 @@ hooks! {
         // MS_ASYNC writes nothing out: what it is about is told before it is.
         let is_sync = flags & libc::MS_SYNC != 0;
         if is_sync && mappings::any() {
-            look(at, length, true);
+            count_dirty(at, length, true);
         }
         let start = clock::now();
         let returned = real::msync(at, length, flags);

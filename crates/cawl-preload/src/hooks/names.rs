@@ -39,7 +39,7 @@ impl Named {
 /// What is behind a name. Symbolic links are followed if `follow`. The daemon, for whom there is room, is
 /// told a file's name, or that the file came to it where the one of `before` was.
 #[inline(never)]
-fn look(directory: c_int, path: *const c_char, follow: bool, before: Option<FileId>) -> Option<Named> {
+fn resolve(directory: c_int, path: *const c_char, follow: bool, before: Option<FileId>) -> Option<Named> {
     let stat = sys::stat_path(directory, path, follow)?;
     let mut found = Named {
         file: FileId::new(stat.st_dev, 0),
@@ -63,13 +63,13 @@ fn look(directory: c_int, path: *const c_char, follow: bool, before: Option<File
 /// What is behind a name that is about to go, asked before the call.
 pub fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
     let inside = guard::enter()?;
-    if session::may_tell_name(&inside) { look(directory, path, follow, None) } else { None }
+    if session::may_tell_name(&inside) { resolve(directory, path, follow, None) } else { None }
 }
 
 /// What came to this name, where the file `before` was.
 #[cold]
 fn came(directory: c_int, path: *const c_char, before: FileId) -> Option<Named> {
-    let found = look(directory, path, false, Some(before));
+    let found = resolve(directory, path, false, Some(before));
     if !found.as_ref().is_some_and(Named::is_file) {
         // It may be a directory.
         directory::changed();
@@ -128,7 +128,7 @@ fn named(op: Op, start: u64, (directory, path): (c_int, *const c_char), returned
         return;
     }
     session::prepare_name();
-    let found = if returned == 0 { look(directory, path, false, None) } else { None };
+    let found = if returned == 0 { resolve(directory, path, false, None) } else { None };
     record(&inside, op, (start, end), None, i64::from(returned), |event| {
         if let Some(found) = &found {
             found.describe(event);

@@ -8,7 +8,7 @@ use cawl_wire::{FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 #[inline(never)]
-fn told(op: Op, times: (u64, u64), returned: i64, (dev, mode): (u64, u32)) {
+fn record_stat(op: Op, times: (u64, u64), returned: i64, (dev, mode): (u64, u32)) {
     let Some(inside) = guard::enter_or_count() else { return };
     record(&inside, op, times, None, returned, |event| {
         (event.dev, event.kind) = (dev, FileKind::from_mode(mode));
@@ -28,7 +28,7 @@ unsafe fn looking<T>(found: *const T, read: fn(&T) -> (u64, u32), call: impl FnO
         if returned == 0 {
             let end = clock::now();
             // SAFETY: the kernel, or the function behind the hook, has written it.
-            told(Op::Stat, (start, end), 0, read(unsafe { &*found }));
+            record_stat(Op::Stat, (start, end), 0, read(unsafe { &*found }));
         }
     })
 }
@@ -89,7 +89,7 @@ unsafe fn listed(folder: *mut c_void, entry: *const libc::dirent, times: (u64, u
     // SAFETY: the caller's promise, and a folder that the C library has just read.
     let (bytes, fd) = unsafe { (if entry.is_null() { 0 } else { part(folder, entry) }, real::dirfd(folder)) };
     if let Some(found) = sys::fstat_for(fd, of_stat) {
-        told(Op::List, times, bytes, found);
+        record_stat(Op::List, times, bytes, found);
     }
 }
 

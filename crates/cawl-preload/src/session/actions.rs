@@ -22,7 +22,7 @@ const CLOSE_FROM: c_int = 5;
 const TERMINAL: c_int = 6;
 
 /// Most actions that are looked at.
-const MOST: c_int = 1024;
+const MAX: c_int = 1024;
 
 /// The beginning of a `posix_spawn_file_actions_t`.
 #[repr(C)]
@@ -55,7 +55,7 @@ impl Actions {
         }
         // SAFETY: any bytes are a valid list; what it leads to is read without trust.
         let list: List = unsafe { memory::value(actions.cast()) }?;
-        (0..=MOST).contains(&list.used).then_some(Actions { list: list.actions, used: list.used })
+        (0..=MAX).contains(&list.used).then_some(Actions { list: list.actions, used: list.used })
     }
 
     /// Of one action the kind, a descriptor, and a path or a second descriptor; none that cannot be read.

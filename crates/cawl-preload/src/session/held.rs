@@ -8,7 +8,7 @@ use crate::base::sys;
 use core::ffi::c_int;
 
 /// Most bytes of names read of /proc/self/fd: some ten thousand descriptors.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 /// Descriptors that are looked at where there is no /proc.
 const FIRST: c_int = 256;
 /// Where in a `linux_dirent64` its length and its name are.
@@ -48,7 +48,7 @@ pub fn holder(id: &(u64, u64), room: &mut [u8]) -> c_int {
         if length == 0 || descriptors(&room[..length]).any(|fd| fd != folder && look(fd)) {
             break;
         }
-        if sum > MOST {
+        if sum > MAX {
             holder = UNSEEN;
             break;
         }

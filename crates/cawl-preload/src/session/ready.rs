@@ -102,7 +102,7 @@ fn keep_time_marks(slot: &Slot, now: u64) {
 #[inline(never)]
 fn keep_time(slot: &Slot, now: u64) {
     let anchor = keeping_errno(clock::anchor);
-    let is_told = slot.is_ringed() && stack::look();
+    let is_told = slot.is_ringed() && stack::check_wanted();
     let is_settled = anchor.is_none() && is_told;
     let next = if is_settled { u64::MAX } else { now + clock::span(MARK_EVERY) };
     slot.due.store(next, Relaxed);

@@ -166,7 +166,7 @@ fn follow(place: &mut Look) -> Kind {
         let length = sys::read_at(place.last.fd, 0, &mut place.head);
         // Reading through a descriptor of the program's may fail, as with O_DIRECT.
         let is_unseen = length == 0 && place.last.is_held();
-        let kind = if is_unseen { Some(Kind::Unseen) } else { look(place.last.fd, length, place) };
+        let kind = if is_unseen { Some(Kind::Unseen) } else { classify(place.last.fd, length, place) };
         if !place.last.is_still() {
             return Kind::Changed;
         }
@@ -188,7 +188,7 @@ fn follow(place: &mut Look) -> Kind {
 }
 
 /// What a file is; None for a script.
-fn look(fd: c_int, length: usize, place: &mut Look) -> Option<Kind> {
+fn classify(fd: c_int, length: usize, place: &mut Look) -> Option<Kind> {
     if place.head[..length].starts_with(b"#!") {
         return None;
     }

@@ -270,7 +270,7 @@ fn leave_alone(fd: c_int, other: c_int) {
 }
 
 /// Descriptors of a range, ends included, that the daemon knows of.
-pub fn told(first: u32, last: u32) -> impl Iterator<Item = (c_int, &'static Descriptor)> {
+pub fn known_in(first: u32, last: u32) -> impl Iterator<Item = (c_int, &'static Descriptor)> {
     let session = HOT.session.load(Relaxed);
     let last = i64::from(last).min(HIGHEST.load(Relaxed).into());
     let known =

@@ -4,7 +4,7 @@
 //! The law of this module: a look (mincore) takes the kernel half a microsecond, so memory is looked at once.
 //! Long reads are looked at every time, since an allocator gives the memory for them back and gets new one at
 //! the same place. When a look finds nothing, the next ones are left out, one, two, four and so on, up to
-//! [`MOST_LEFT_OUT`], of short and long reads apart.
+//! [`MAX_LEFT_OUT`], of short and long reads apart.
 
 use crate::base::sys;
 use crate::base::thread::thread;
@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 const LONG: usize = 128 << 10;
 /// Most looks that are left out in a row: of short reads, and of long ones, which take twenty times as long
 /// as a look.
-const MOST_LEFT_OUT: [u32; 2] = [64, 8];
+const MAX_LEFT_OUT: [u32; 2] = [64, 8];
 /// Pages of a look, which are the bits of a word; the rest of a longer read is taken to be as these are.
 const LOOK: usize = 64;
 /// Memory is remembered by so many bytes, which are a page, or a part of one where pages are larger.
@@ -63,7 +63,7 @@ pub fn untouched(data: *const c_void, length: usize) -> Untouched {
     if length == 0 || length < LONG && was_looked_at(first) && was_looked_at(last) {
         return Untouched::default();
     }
-    Untouched { pages: look(first, last), begin: start % sys::page() }
+    Untouched { pages: untouched_bits(first, last), begin: start % sys::page() }
 }
 
 #[inline(always)]
@@ -90,7 +90,7 @@ fn note(unit: usize) {
 /// A bit for each of the first [`LOOK`] pages that nobody has touched.
 #[cold]
 #[inline(never)]
-fn look(first: usize, last: usize) -> u64 {
+fn untouched_bits(first: usize, last: usize) -> u64 {
     let units = last - first + 1;
     if units <= LONG / UNIT + 1 {
         (first..=last).for_each(note);
@@ -111,7 +111,7 @@ fn look(first: usize, last: usize) -> u64 {
     let (first, pages) = (first / per_page, last / per_page - first / per_page + 1);
     let looked_at = pages.min(LOOK);
     let absent = absent(first * page, looked_at * page);
-    put(if absent != 0 { 0 } else { (2 * left_out).clamp(1, MOST_LEFT_OUT[long]) }, 0);
+    put(if absent != 0 { 0 } else { (2 * left_out).clamp(1, MAX_LEFT_OUT[long]) }, 0);
     absent
 }
 
@@ -205,7 +205,7 @@ mod tests {
         assert!((0..2000).all(|page| all_of(old.at(page), 4 * KIB) == 0));
         let found: Vec<u32> = (0..2000).map(|page| all_of(new.at(page), 4 * KIB)).collect();
         let first = found.iter().position(|pages| *pages > 0).expect("looked at");
-        assert!(first <= MOST_LEFT_OUT[0] as usize);
+        assert!(first <= MAX_LEFT_OUT[0] as usize);
         assert!(found[first..].iter().all(|pages| *pages == 1), "from then on each is found");
     }
 
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(all_of(new.at(0), 256 * KIB), 64);
         assert!((0..1000).all(|page| all_of(old.at(page), 256 * KIB) == 0));
         let found = (0..10).position(|read| all_of(new.at(read * 300), 256 * KIB) == 64);
-        assert!(found.is_some_and(|read| read <= MOST_LEFT_OUT[1] as usize), "{found:?}");
+        assert!(found.is_some_and(|read| read <= MAX_LEFT_OUT[1] as usize), "{found:?}");
     }
 
     #[test]

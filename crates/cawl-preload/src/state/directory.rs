@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Longest path that is kept.
-const MOST: usize = 512;
+const MAX: usize = 512;
 /// How long it holds, in ns.
 const HOLDS: u64 = 10_000_000;
 
@@ -23,14 +23,14 @@ struct Latest {
     /// Until when it holds.
     until: u64,
     length: usize,
-    path: [u8; MOST],
+    path: [u8; MAX],
 }
 
 struct Shared(UnsafeCell<Latest>);
 // SAFETY: touched only by the thread that set BUSY.
 unsafe impl Sync for Shared {}
 static LATEST: Shared =
-    Shared(UnsafeCell::new(Latest { tid: 0, changes: 0, until: 0, length: 0, path: [0; MOST] }));
+    Shared(UnsafeCell::new(Latest { tid: 0, changes: 0, until: 0, length: 0, path: [0; MAX] }));
 /// A thread is at it. One that is jumped out of there leaves it so, and the kernel is always asked.
 static BUSY: AtomicBool = AtomicBool::new(false);
 static CHANGES: AtomicU64 = AtomicU64::new(0);

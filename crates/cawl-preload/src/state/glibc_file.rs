@@ -169,7 +169,7 @@ impl Stream {
     }
 
     /// How it stands.
-    pub fn look(self) -> Look {
+    pub fn state(self) -> Look {
         Look { fd: self.descriptor(), pending: Some(self.pending()), buffering: self.buffering() }
     }
 

@@ -129,7 +129,7 @@ static TOOK: AtomicU64 = AtomicU64::new(0);
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 /// What a line that counts took of the latest pass, in ns: three for each mapping, of some 4 µs.
 static LINE: AtomicU64 = AtomicU64::new(1500);
-const LEAST: u64 = 100;
+const MIN: u64 = 100;
 /// Whether there was one since [`begin_look`].
 static PASS: AtomicU8 = AtomicU8::new(NONE);
 const NONE: u8 = 0;
@@ -160,7 +160,7 @@ fn pass() -> Option<()> {
         let took = now.saturating_sub(began);
         PASSED.store(now, Relaxed);
         FREE_LEFT.store(FREE_LEFT.load(Relaxed).saturating_sub(took), Relaxed);
-        LINE.store((took / (lines - left).max(1)).max(LEAST), Relaxed);
+        LINE.store((took / (lines - left).max(1)).max(MIN), Relaxed);
         // One that was cut off would have taken longer.
         TOOK.store(if passed.is_some() { took } else { 2 * took }, Relaxed);
     }
@@ -218,7 +218,7 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     mapping.birth.store(identity.birth, Relaxed);
     mapping.fd.store(fd, Relaxed);
     let whole = (0, length as u64);
-    let dirty = if may_look(whole.1) { mapping.look(fd, whole).unwrap_or(0) } else { UNKNOWN };
+    let dirty = if may_look(whole.1) { mapping.dirty_bytes(fd, whole).unwrap_or(0) } else { UNKNOWN };
     mapping.dirty.store(dirty, Relaxed);
     mapping.faults.store(counters::minor_faults(), Relaxed);
     mapping.writable.store(writable, Relaxed);
@@ -272,7 +272,7 @@ impl Mapping {
     }
 
     /// Dirty bytes of a part of the file's range, as a descriptor of it tells.
-    fn look(&self, fd: c_int, (from, length): (u64, u64)) -> Option<u64> {
+    fn dirty_bytes(&self, fd: c_int, (from, length): (u64, u64)) -> Option<u64> {
         let began = if length > SMALL { clock::now() } else { 0 };
         let dirty = page_cache::dirty(fd, self.offset.load(Relaxed) + from, length);
         if began > 0 {
@@ -288,7 +288,7 @@ impl Mapping {
         let all = (0, self.length.load(Relaxed) as u64);
         let asked = self.asked();
         let dirty = match asked {
-            Some(fd) if may_look(all.1) => self.look(fd, all).unwrap_or(0),
+            Some(fd) if may_look(all.1) => self.dirty_bytes(fd, all).unwrap_or(0),
             Some(_) => UNKNOWN,
             None => 0,
         };
@@ -300,7 +300,7 @@ impl Mapping {
     /// What became dirty of a part of the file's range since the latest look.
     #[inline(never)]
     fn news_of_file(&self, fd: c_int, part: (u64, u64)) -> Option<News> {
-        let dirty = self.look(fd, part)?;
+        let dirty = self.dirty_bytes(fd, part)?;
         let (known, length) = (self.dirty.load(Relaxed), part.1);
         if known == UNKNOWN {
             self.dirty.store(dirty, Relaxed);

@@ -129,7 +129,7 @@ fn look_at(index: usize) -> Option<Look> {
     }
     if !real::threads() {
         // SAFETY: a stream leaves the table before it is freed, and there is no other thread.
-        return Some(unsafe { Stream::open(stream) }.look());
+        return Some(unsafe { Stream::open(stream) }.state());
     }
     let mut look = look_from_afar(stream)?;
     fence(SeqCst);

@@ -24,7 +24,7 @@ static READS: AtomicBool = AtomicBool::new(false);
 const LINE: usize = 4096 + 128;
 /// Bytes of lines in one record, and bytes read in all.
 const PIECE: usize = 4096 + 128;
-const MOST: usize = 4 << 20;
+const MAX: usize = 4 << 20;
 
 struct Text(UnsafeCell<[u8; LINE]>);
 // SAFETY: touched only by who set READS.
@@ -71,7 +71,7 @@ fn read(slot: &Slot) {
     let text = unsafe { &mut *TEXT.0.get() };
     let Some(fd) = sys::open_to_read(libc::AT_FDCWD, c"/proc/self/maps".as_ptr()) else { return };
     let (mut kept, mut sum, mut length) = (0, 0, 0);
-    while sum < MOST
+    while sum < MAX
         && let Some(room) = text.get_mut(kept..)
         && let more @ 1.. = sys::read(fd, room)
     {
@@ -90,7 +90,7 @@ fn read(slot: &Slot) {
                 length = 0;
             }
             if length == 0 && !slot.has_room_for_piece() {
-                sum = MOST;
+                sum = MAX;
                 break;
             }
             if let Some(place) = slot::piece_place(slot).get_mut(length..length + line.len()) {

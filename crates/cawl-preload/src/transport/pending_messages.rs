@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 /// Longest message.
-const RECORD: usize = FileRecord::MOST;
+const RECORD: usize = FileRecord::MAX;
 /// Messages that can wait for room: one for each bit of [`TO_TELL`].
 const WAITING_MOST: usize = 64;
 

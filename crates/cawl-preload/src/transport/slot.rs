@@ -192,10 +192,10 @@ pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) -> bool {
 
 /// Where a name's file record is to be written, in a slot that has room for it.
 pub fn name_place(slot: &Slot) -> &'static mut [u8] {
-    const MOST: usize = NAME_CELLS as usize * CELL_LEN - NAME_HEAD;
+    const MAX: usize = NAME_CELLS as usize * CELL_LEN - NAME_HEAD;
     // SAFETY: the slot has room for the longest name, which only this thread writes and the daemon reads only
     // once it is published; the memory stays mapped as long as this process uses it.
-    unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(NAME_HEAD), MOST) }
+    unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(NAME_HEAD), MAX) }
 }
 
 /// Puts a name there whose file record, of this length, has been written to its [`name_place`].
@@ -209,9 +209,9 @@ pub fn put_name(slot: &Slot, length: u16) {
 
 /// Where a stack or modules are to be written, in a slot that has room for them.
 pub fn piece_place(slot: &Slot) -> &'static mut [u8] {
-    const MOST: usize = LONGEST_CELLS as usize * CELL_LEN - PIECE_HEAD;
+    const MAX: usize = LONGEST_CELLS as usize * CELL_LEN - PIECE_HEAD;
     // SAFETY: as in `name_place`.
-    unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(PIECE_HEAD), MOST) }
+    unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(PIECE_HEAD), MAX) }
 }
 
 /// Puts a stack or modules there, told by the code, of which so many bytes have been written to the

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize};
 /// for they count against the program's limits, and nobody says how many it can spare. They are touched only
 /// as far as the daemon lags behind, and given back when it has caught up.
 const ALL: usize = 8 << 20;
-const LEAST: usize = 8 << 10;
+const MIN: usize = 8 << 10;
 /// Events whose memory is kept once touched: 1 MiB.
 const KEPT: usize = 10_922;
 /// Events in one message.
@@ -58,7 +58,7 @@ pub fn attach(slot: &Slot, index: usize) -> bool {
     let (Some(place), Some(room)) = (BASES.get(index), CAPACITIES.get(index)) else { return false };
     let mut base = place.load(Relaxed);
     if base.is_null() {
-        let length = (ALL.saturating_sub(TAKEN.load(Relaxed)) / 4).max(LEAST);
+        let length = (ALL.saturating_sub(TAKEN.load(Relaxed)) / 4).max(MIN);
         base = sys::map(length).cast();
         if base.is_null() {
             return false;

@@ -47,7 +47,7 @@ fn want(wanted: Option<Wanted>) {
 }
 
 /// Looks at what the daemon wants; false if it has not said so yet.
-pub fn look() -> bool {
+pub fn check_wanted() -> bool {
     let said = ring::wanted_stacks();
     if said != 0 && SAID.swap(said, Relaxed) != said {
         want(Wanted::unpack(said));

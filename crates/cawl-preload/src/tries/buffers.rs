@@ -12,11 +12,11 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use libc::FILE;
 
 /// Streams with a buffer of ours at a time; others keep their own.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// The streams, and their buffers.
-static STREAMS: [AtomicPtr<FILE>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
-static BUFFERS: [AtomicPtr<c_void>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
+static STREAMS: [AtomicPtr<FILE>; MAX] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX];
+static BUFFERS: [AtomicPtr<c_void>; MAX] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX];
 
 fn size() -> usize {
     BUFFER_SIZE.load(Relaxed) as usize

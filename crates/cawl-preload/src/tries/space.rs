@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::Relaxed;
 /// Bytes allocated at a time.
 const AHEAD: u64 = 16 << 20;
 /// Nothing is taken of a filesystem with less room than this, in bytes: the program's own writes come first.
-const LEAST_ROOM: u64 = 1 << 30;
+const MIN_ROOM: u64 = 1 << 30;
 /// `Progress::reserved` of a file that is left alone, and of one that was empty when it was opened. Otherwise
 /// it is the end of what was allocated.
 const NEVER: u64 = 0;
@@ -104,7 +104,7 @@ fn has_room(fd: c_int) -> bool {
     // SAFETY: all zero bytes are a valid `statfs`, and the kernel has filled it in.
     let found = unsafe { found.assume_init_ref() };
     let room = found.f_bavail.saturating_mul(found.f_bsize as u64);
-    done == 0 && room >= LEAST_ROOM && !sys::limited(libc::RLIMIT_FSIZE)
+    done == 0 && room >= MIN_ROOM && !sys::limited(libc::RLIMIT_FSIZE)
 }
 
 fn allocate(fd: c_int, from: u64) -> bool {

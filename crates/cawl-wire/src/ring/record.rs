@@ -45,13 +45,13 @@ const RECORD_CODE_AT: usize = 4;
 /// Bytes in front of a name's file record.
 pub const NAME_HEAD: usize = 8;
 /// Cells of the longest name.
-pub const NAME_CELLS: u32 = (NAME_HEAD + FileRecord::MOST).div_ceil(CELL_LEN) as u32;
+pub const NAME_CELLS: u32 = (NAME_HEAD + FileRecord::MAX).div_ceil(CELL_LEN) as u32;
 /// Bytes in front of a stack or of modules.
 pub const PIECE_HEAD: usize = 8;
 /// Cells of the longest record: a stack.
-pub const LONGEST_CELLS: u32 = piece_cells(StackRecord::MOST as u16);
+pub const LONGEST_CELLS: u32 = piece_cells(StackRecord::MAX as u16);
 
-const _: () = assert!(StackRecord::MOST <= u16::MAX as usize && NAME_CELLS <= LONGEST_CELLS);
+const _: () = assert!(StackRecord::MAX <= u16::MAX as usize && NAME_CELLS <= LONGEST_CELLS);
 
 /// The first word of a whole record in the chunk with this sequence number.
 #[inline(always)]

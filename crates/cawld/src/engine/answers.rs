@@ -18,7 +18,7 @@ use crate::query_tables::QueryTables;
 
 /// Default and largest number of rows: as many as are answered in a few milliseconds while calls arrive.
 const ROWS: usize = 100;
-const MOST_ROWS: usize = 500;
+const MAX_ROWS: usize = 500;
 
 /// Programs listed in a status; [`Processes`] has more.
 const STATUS_ROWS: usize = 256;
@@ -180,6 +180,6 @@ impl Engine {
 
 /// The range of the rows asked for.
 fn page(listing: Listing) -> Range<usize> {
-    let rows = listing.limit.unwrap_or(ROWS).min(MOST_ROWS);
+    let rows = listing.limit.unwrap_or(ROWS).min(MAX_ROWS);
     listing.skip..listing.skip.saturating_add(rows)
 }

@@ -28,7 +28,7 @@ pub async fn begin_run(
     let trace = tokio::task::spawn_blocking(create).await?;
     // Without an owner the daemon is inside `cawl-cli run`, which is in no unit.
     let trace = trace.map_err(|error| match owner {
-        Some(_) => anyhow!("{}. {OF_A_UNIT}, or run without --socket", allowance::told(&error)),
+        Some(_) => anyhow!("{}. {OF_A_UNIT}, or run without --socket", allowance::with_remedy(&error)),
         None if allowance::remedy_of(&error).is_some() => error,
         None => anyhow!("{error:#}; name another file with --trace"),
     })?;

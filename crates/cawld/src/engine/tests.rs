@@ -162,7 +162,7 @@ async fn more_calls_than_may_be_held_are_released_before_their_time() {
     sender.send(Input::act(|engine| engine.begin(session, HOST_LANE))).await.unwrap();
     // None of them is due.
     let start = cawl_host::now().0 + 60_000_000_000;
-    for calls in [MOST_HELD, 1000] {
+    for calls in [MAX_HELD, 1000] {
         let mut batch = writes(calls);
         batch.events.iter_mut().for_each(|event| event.start = start);
         sender.send(Input::Events { session: 1, batch, dropped: 0 }).await.unwrap();
@@ -184,8 +184,8 @@ async fn more_calls_than_may_be_held_are_released_before_their_time() {
         answer
     };
     let ((held, taken), ()) = tokio::join!(ask, work);
-    assert!(held <= MOST_HELD && held > MOST_HELD - PIECE, "{held}");
-    assert_eq!(held + taken, MOST_HELD + 1000);
+    assert!(held <= MAX_HELD && held > MAX_HELD - PIECE, "{held}");
+    assert_eq!(held + taken, MAX_HELD + 1000);
 }
 
 #[test]
@@ -245,7 +245,7 @@ async fn an_engine_that_panics_is_noticed_at_the_end() {
     let daemon = crate::Daemon::start(listener, options).unwrap();
     let asker = daemon.asker();
     assert!(asker.is_alive().await);
-    let asked = asker.look(|_| -> () { panic!("on purpose") }).await;
+    let asked = asker.look_up(|_| -> () { panic!("on purpose") }).await;
     assert_eq!(asked, Err(crate::AskError::Ending));
     assert!(daemon.stop().await.is_err());
 }

@@ -185,7 +185,7 @@ impl<'a> Eye<'a> {
             };
             if look.elapsed() >= LOOK_EVERY {
                 look = Instant::now();
-                self.look().await?;
+                self.poll().await?;
             }
         }
     }
@@ -361,7 +361,7 @@ impl<'a> Eye<'a> {
             return Ok(());
         }
         process.mappings.pass(&mut batch.events);
-        let delays = process.run_delays.look(&batch);
+        let delays = process.run_delays.sample(&batch);
         let (session, dropped) = (process.session, process.dropped);
         if !delays.is_empty() {
             self.give(session, Input::act(move |engine| engine.run_delays(session, &delays))).await?;
@@ -385,7 +385,7 @@ impl<'a> Eye<'a> {
     }
 
     /// Looks at groups, at mappings, and whether processes are still there.
-    async fn look(&mut self) -> anyhow::Result<()> {
+    async fn poll(&mut self) -> anyhow::Result<()> {
         let mut unseen = Vec::new();
         for (number, part) in &mut self.parts {
             unseen.extend(part.unseen(&mut self.probe).into_iter().map(|pid| (pid, *number)));
@@ -415,13 +415,13 @@ impl<'a> Eye<'a> {
         }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let (session, dropped) = (process.session, process.dropped);
-        let delays = process.run_delays.look(&Batch::default());
+        let delays = process.run_delays.sample(&Batch::default());
         if !delays.is_empty() {
             self.give(session, Input::act(move |engine| engine.run_delays(session, &delays))).await?;
         }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         if tokio::time::timeout(Duration::ZERO, process.mappings.due()).await.is_ok() {
-            let (events, failure) = process.mappings.look();
+            let (events, failure) = process.mappings.sample();
             let is_told = failure.is_some() && self.connections.is_first_failure_of_mappings();
             if let Some(failure) = failure.filter(|failure| failure.is_its_own || is_told) {
                 self.note(failure.note).await?;

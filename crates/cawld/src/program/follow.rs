@@ -142,7 +142,7 @@ impl Eye {
         let mut is_over = false;
         while !is_over {
             tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => self.look().await?,
+                () = tokio::time::sleep(LOOK_EVERY) => self.poll().await?,
                 _ = end.changed() => is_over = true,
             }
             let is_idle = self.names.values().all(Option::is_none);
@@ -159,7 +159,7 @@ impl Eye {
         Ok(())
     }
 
-    async fn look(&mut self) -> anyhow::Result<()> {
+    async fn poll(&mut self) -> anyhow::Result<()> {
         for (name, followed) in std::mem::take(&mut self.names) {
             let mut followed = followed;
             if followed.take_if(|followed| followed.has_ended()).is_some() {

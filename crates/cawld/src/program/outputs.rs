@@ -15,7 +15,7 @@ use crate::otlp_to::OtlpOptions;
 use crate::sums_to::SumsOptions;
 
 /// A bound below this would hold no file.
-const LEAST_ROOM: u64 = 1 << 20;
+const MIN_ROOM: u64 = 1 << 20;
 
 /// Tables of calls, sums by minute, metrics and spans.
 #[derive(Args)]
@@ -188,8 +188,8 @@ fn every(text: &str) -> Result<(u64, Duration), String> {
 
 fn room(text: &str) -> Result<u64, String> {
     match quantity::size(text)? {
-        bytes if bytes >= LEAST_ROOM => Ok(bytes),
-        _ => Err(format!("give at least {}", Bytes(LEAST_ROOM))),
+        bytes if bytes >= MIN_ROOM => Ok(bytes),
+        _ => Err(format!("give at least {}", Bytes(MIN_ROOM))),
     }
 }
 

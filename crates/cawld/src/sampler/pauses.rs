@@ -8,7 +8,7 @@ const EVENT: &str = "balance_dirty_pages";
 /// Buffer for each processor in KiB: some thousand pauses, and none is shorter than a tick.
 const ROOM: u32 = 512;
 /// Most bytes read at a time.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 
 /// The pauses of all writers of this machine, traced by cawl or not.
 pub struct Pauses {
@@ -28,8 +28,8 @@ impl Pauses {
     }
 
     /// Reads the trace since the last call.
-    pub fn look(&mut self) {
-        self.text.extend(self.trace.take_some(MOST).unwrap_or_default());
+    pub fn read(&mut self) {
+        self.text.extend(self.trace.take_some(MAX).unwrap_or_default());
         let Some(end) = self.text.iter().rposition(|byte| *byte == b'\n') else { return };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         for line in String::from_utf8_lossy(&lines).lines() {

@@ -7,7 +7,7 @@ use std::thread;
 use cawl_core::advise::Sure;
 use cawl_core::{Ledger, Part, Ratio, Scenario};
 
-use super::{Before, open, pieces, remarks, told};
+use super::{Before, in_words, open, pieces, remarks};
 use crate::args::WhatIfArgs;
 use crate::cmd::on_paper::{a_run, run_all, watched};
 use crate::render::whatif::{Answer, Compared, Sensitivity, SensitivityOfPart};
@@ -55,7 +55,7 @@ pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let (was, is) = (next(), next());
         anyhow::ensure!(was.calls > 0, "the trace {} has no calls that have a cost", path.display());
         sums.observed += observed;
-        sums.told = told(given, (&was, &is), &before.base.machine.profile, observed);
+        sums.told = in_words(given, (&was, &is), &before.base.machine.profile, observed);
         sums.parts.iter_mut().for_each(|sum| sum.add(next()));
         for (name, factor) in names {
             let more = next().total.get() - is.total.get();

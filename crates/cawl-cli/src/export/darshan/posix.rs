@@ -35,7 +35,7 @@ const F_COUNTERS: usize = 17;
 /// Largest sizes of Darshan's ranges, the last one without an end.
 const RANGES: [u64; 9] = [100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30];
 /// Different sizes that are counted, as in Darshan; further ones are not.
-const MOST_SIZES: usize = 32;
+const MAX_SIZES: usize = 32;
 
 /// One process's use of a file. Counters of reads stand one before those of writes.
 pub struct Counters {
@@ -105,7 +105,7 @@ impl Counters {
         self.counts[SWITCHES] += i64::from(self.wrote.replace(moved.writes) == Some(!moved.writes));
         let range = RANGES.partition_point(|most| *most < moved.bytes);
         self.counts[SIZE_READ + 10 * of + range] += 1;
-        if self.sizes.len() < MOST_SIZES || self.sizes.contains_key(&moved.bytes) {
+        if self.sizes.len() < MAX_SIZES || self.sizes.contains_key(&moved.bytes) {
             *self.sizes.entry(moved.bytes).or_default() += 1;
         }
         self.span(F_READ_START + of, start, end);

@@ -38,12 +38,12 @@ impl Folder {
             )
         })?;
         let mut folder = Folder { path: path.to_owned(), room, files: VecDeque::new(), next: 1, _lock: lock };
-        folder.look().map_err(of_folder)?;
+        folder.scan().map_err(of_folder)?;
         folder.make_room(0)?;
         Ok(folder)
     }
 
-    fn look(&mut self) -> io::Result<()> {
+    fn scan(&mut self) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -65,7 +65,7 @@ impl Folder {
     pub fn create(&mut self) -> io::Result<(File, PathBuf)> {
         // Files, or the folder, may have been removed.
         make(&self.path)?;
-        self.look()?;
+        self.scan()?;
         self.make_room(1)?;
         let path = self.file(self.next);
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;

@@ -37,7 +37,7 @@ const SIZES: [u64; 11] =
     [512, 2 << 10, 4 << 10, 8 << 10, 32 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 const QUICK: [u64; 5] = [512, 4 << 10, 64 << 10, 512 << 10, 4 << 20];
 /// Most calls of a pass, and bytes of them.
-const MOST: (u64, u64) = (400, 8 << 20);
+const MAX: (u64, u64) = (400, 8 << 20);
 const FILE: &str = "transfers";
 
 /// What is timed: of opening the new file and of closing it; of a write into a new file, of one past the cache
@@ -181,7 +181,7 @@ impl Mount {
 
 /// Transfers of a pass.
 fn calls_of(size: u64) -> u64 {
-    MOST.0.min(MOST.1 / size)
+    MAX.0.min(MAX.1 / size)
 }
 
 impl Study<Vec<Outcome>> for Mount {

@@ -27,9 +27,9 @@ use super::calls::{ByModel, call, write};
 use super::{Bench, Made, Section, Study, make, save};
 
 /// Before a cell is left out, repetitions are.
-const LEAST_REPEATS: usize = 2;
+const MIN_REPEATS: usize = 2;
 /// Cells of each arm that are always kept: three counts of blocks tell a slope.
-const LEAST_CELLS: usize = 3;
+const MIN_CELLS: usize = 3;
 /// A run without its writes: pending data are written out, the file is made and removed. In seconds.
 const AROUND: f64 = 0.05;
 /// Name of the file that is written.
@@ -163,12 +163,12 @@ impl Osync {
     /// than `longest`.
     fn reduce(&mut self, longest: Nanos, waiting: impl Fn(Bytes) -> Nanos) {
         let (all, wanted) = (self.expected(&waiting), self.repeats);
-        while self.repeats > LEAST_REPEATS && self.expected(&waiting) > longest {
+        while self.repeats > MIN_REPEATS && self.expected(&waiting) > longest {
             self.repeats -= 1;
         }
         // Of each block, the smallest of its files that are left out: they are from the largest on.
         let mut least = BTreeMap::new();
-        while self.cells.len() > LEAST_CELLS * Arm::ALL.len() && self.expected(&waiting) > longest {
+        while self.cells.len() > MIN_CELLS * Arm::ALL.len() && self.expected(&waiting) > longest {
             // The first of the most calls has the smallest block.
             let Some(most) = self.cells.iter().rev().copied().max_by_key(|cell| cell.blocks()) else { break };
             least.insert(Bytes(most.block_size), Bytes(most.num_bytes));
@@ -365,7 +365,7 @@ mod tests {
         // Asked for one repetition, it makes no more.
         let mut study = Osync::new(true, Some(1));
         study.reduce(Nanos::seconds(1.0), slow);
-        assert_eq!((study.repeats, study.cells.len()), (1, LEAST_CELLS * 4));
+        assert_eq!((study.repeats, study.cells.len()), (1, MIN_CELLS * 4));
     }
 
     fn predicted(sync: Arm) -> Predicted {

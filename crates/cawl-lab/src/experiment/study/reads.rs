@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use cawl_console::compact;
 use cawl_core::{HostProfile, Nanos, median, named};
 use cawl_host::direct::AlignedBuffer;
-use cawl_measure::calibrate::others::{waited, without};
+use cawl_measure::calibrate::interference::{waited, without};
 use cawl_measure::interrupt::Interrupted;
 use cawl_wire::flag;
 use fastrand::Rng;

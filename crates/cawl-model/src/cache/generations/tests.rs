@@ -50,7 +50,7 @@ impl Memory {
     }
 
     /// The first block of a file.
-    fn block(&mut self, file: u32) -> Pages<MOST, MARKS> {
+    fn block(&mut self, file: u32) -> Pages<MAX, MARKS> {
         let lists = self.generations();
         let at = lists.find((file, 0)).expect("a block that is remembered");
         lists.blocks[at as usize].clone()
@@ -322,7 +322,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(lists.ours(), cached.pages.len() as u64);
-            let on = |block: &Pages<MOST, MARKS>| block.on.iter().map(|on| on.pages()).sum::<u64>();
+            let on = |block: &Pages<MAX, MARKS>| block.on.iter().map(|on| on.pages()).sum::<u64>();
             for block in &lists.blocks {
                 prop_assert_eq!(block.here().pages(), on(block));
                 prop_assert_eq!(block.here().and(block.reclaimed).pages(), 0);

@@ -30,7 +30,7 @@ fn find_out(
     present: Option<u64>,
     own: bool,
 ) -> (bool, bool) {
-    let found = file.look(inside.thread(), fd, present, own);
+    let found = file.verify(inside.thread(), fd, present, own);
     let Some(doubt) = found.or_else(|| file.take_unordered()) else { return (false, false) };
     if doubt.calls > 0 {
         tell(inside, slot, fd, file, &doubt);
@@ -86,7 +86,7 @@ pub fn replaced(inside: &Inside, fd: c_int) {
 /// At the end of the process or image.
 #[cold]
 pub fn at_end(inside: &Inside) {
-    for (fd, file) in descriptors::told(0, u32::MAX) {
+    for (fd, file) in descriptors::known_in(0, u32::MAX) {
         before_close(inside, fd, file);
     }
 }

@@ -23,7 +23,7 @@ const LONGER: i32 = 4;
 
 /// Early looks that the process has left, and may have at most.
 static EARLY: AtomicI32 = AtomicI32::new(16);
-const MOST_EARLY: i32 = 64;
+const MAX_EARLY: i32 = 64;
 /// What a disagreement adds to them: where there was one, there may be more.
 const FOR_DOUBT: i32 = 16;
 /// How many descriptors have to be opened for one more: each has three calls or so.
@@ -73,7 +73,7 @@ impl Doubt {
     fn new(why: u32, [calls, bytes]: [u64; 2], stands: u64) -> Doubt {
         if why != uncertain::ORDER {
             share_all();
-            EARLY.store((EARLY.load(Relaxed) + FOR_DOUBT).min(MOST_EARLY), Relaxed);
+            EARLY.store((EARLY.load(Relaxed) + FOR_DOUBT).min(MAX_EARLY), Relaxed);
         }
         Doubt { why, calls, bytes, stands }
     }
@@ -81,7 +81,7 @@ impl Doubt {
 
 /// A descriptor was opened.
 pub fn count_opened() {
-    if OPENED.fetch_add(1, Relaxed).is_multiple_of(OPENED_FOR_ONE) && EARLY.load(Relaxed) < MOST_EARLY {
+    if OPENED.fetch_add(1, Relaxed).is_multiple_of(OPENED_FOR_ONE) && EARLY.load(Relaxed) < MAX_EARLY {
         EARLY.fetch_add(1, Relaxed);
     }
 }
@@ -133,7 +133,7 @@ impl Descriptor {
     /// Looks at it, if that may be, after a call that moved so many bytes (at the descriptor's own position,
     /// if `own`), or before its end. To be followed by [`super::forget`] if it is another file.
     #[inline(never)]
-    pub fn look(&self, thread: &Thread, fd: c_int, present: Option<u64>, own: bool) -> Option<Doubt> {
+    pub fn verify(&self, thread: &Thread, fd: c_int, present: Option<u64>, own: bool) -> Option<Doubt> {
         let looks = &self.rest.looks;
         let (span, since) = (looks.span.load(Relaxed), self.since_look(present));
         let calls = since[0] as i32 + i32::from(present.is_some());

@@ -12,7 +12,7 @@ const SAME: f64 = 1.1;
 /// What differs by more than this differs a lot.
 const MUCH: f64 = 1.5;
 /// Where most conditions agree, a general statement holds.
-const MOST: f64 = 0.75;
+const MAX: f64 = 0.75;
 /// Length of a section below which the document finds a spin lock faster, in µs.
 const CROSSING: u64 = 6;
 /// Length of a section that all conditions have, in µs.
@@ -140,7 +140,7 @@ fn contended(outcomes: &Outcomes, io: Io) -> Vec<[&Outcome; 3]> {
 /// conditions.
 fn counted(conditions: &[[&Outcome; 3]], is_so: impl Fn(&[&Outcome; 3]) -> bool) -> Option<(String, bool)> {
     let (so, all) = (conditions.iter().filter(|each| is_so(each)).count(), conditions.len());
-    (all > 0).then(|| (format!("in {so} of {all} conditions"), so as f64 >= MOST * all as f64))
+    (all > 0).then(|| (format!("in {so} of {all} conditions"), so as f64 >= MAX * all as f64))
 }
 
 /// Learning I: with more threads than processors, mutexes are better.

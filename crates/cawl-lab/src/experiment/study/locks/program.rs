@@ -33,7 +33,7 @@ pub(super) fn turns(scratch: &Scratch, cell: Cell, length: u64) -> anyhow::Resul
     let bytes = if io == Io::None { 0 } else { WRITE };
     let [lock, work, outside, io] = [lock.name(), work.name(), outside.name(), io.name()];
     let words = format!("{lock} {threads} {work} {section} {outside} {time} {io} {bytes} {length}");
-    let told = told("sections", &words, &[scratch.path("")])?;
+    let told = output_of("sections", &words, &[scratch.path("")])?;
     run(cell, &told).context(ODD)
 }
 
@@ -48,13 +48,13 @@ pub fn write(
 ) -> anyhow::Result<Vec<Call>> {
     let (access, flags) = (if appends { "append" } else { "over" }, if direct { "direct" } else { "cached" });
     let words = format!("{threads} {calls} {bytes} {access} {flags}");
-    told("writes", &words, files)?.lines().map(|line| call(line).context(ODD)).collect()
+    output_of("writes", &words, files)?.lines().map(|line| call(line).context(ODD)).collect()
 }
 
 const ODD: &str = "the program whose threads take locks said something else";
 
 /// What the program prints.
-fn told(what: &str, words: &str, paths: &[PathBuf]) -> anyhow::Result<String> {
+fn output_of(what: &str, words: &str, paths: &[PathBuf]) -> anyhow::Result<String> {
     let (_program, mut command): (File, _) = embedded(c"cawl-locks", PROGRAM)?;
     let output = command
         .arg(what)

@@ -28,7 +28,7 @@ pub fn theirs(cell: Cell) -> Option<f64> {
 }
 
 /// What some outcomes tell, observed and predicted, with `between` between them.
-fn told(outcomes: &[&Outcome], between: &str, tell: impl Fn(&Outcome, f64) -> String) -> [String; 2] {
+fn described(outcomes: &[&Outcome], between: &str, tell: impl Fn(&Outcome, f64) -> String) -> [String; 2] {
     let list = |time: fn(&Outcome) -> f64| {
         outcomes.iter().map(|one| tell(one, time(one))).collect::<Vec<_>>().join(between)
     };
@@ -64,7 +64,7 @@ pub fn findings(profile: &HostProfile, outcomes: &Outcomes) -> Vec<Finding> {
         add(
             format!("Fig 2: read after buffered and direct writes, {}", compact::bytes(size)),
             format!("{buffered:.0} and {direct:.0} MiB/s: {}×", compact::three(ratio)),
-            told(&pair, " and ", rate),
+            described(&pair, " and ", rate),
             (1.0 / NEAR..=NEAR).contains(&(here / ratio)).into(),
         );
     }
@@ -73,7 +73,7 @@ pub fn findings(profile: &HostProfile, outcomes: &Outcomes) -> Vec<Finding> {
         add(
             "Fig 2: after direct writes, 512 B, 4 KiB, 64 KiB: one rate".to_owned(),
             "170 to 177 MiB/s".to_owned(),
-            told(&each, ", ", rate),
+            described(&each, ", ", rate),
             (range(each.iter().map(|one| one.rate(one.timed.mean))) < NEAR).into(),
         );
     }
@@ -82,7 +82,7 @@ pub fn findings(profile: &HostProfile, outcomes: &Outcomes) -> Vec<Finding> {
         add(
             "Fig 4: after fsync each, faster than after direct writes, 4 KiB".to_owned(),
             "without figures".to_owned(),
-            told(&pair, " and ", rate),
+            described(&pair, " and ", rate),
             (pair[0].timed.mean * SAME < pair[1].timed.mean).into(),
         );
     }
@@ -92,7 +92,7 @@ pub fn findings(profile: &HostProfile, outcomes: &Outcomes) -> Vec<Finding> {
         add(
             format!("Fig 7: random, buffered and direct, {}", compact::bytes(size)),
             "almost the same".to_owned(),
-            told(&pair, " and ", time),
+            described(&pair, " and ", time),
             (range(pair.iter().map(|one| one.timed.observed)) < SAME).into(),
         );
     }
@@ -101,7 +101,7 @@ pub fn findings(profile: &HostProfile, outcomes: &Outcomes) -> Vec<Finding> {
         add(
             "Fig 8: random reads, 512 B, 4 KiB, 64 KiB: flat".to_owned(),
             "3 to 10 ms each".to_owned(),
-            told(&each, ", ", time),
+            described(&each, ", ", time),
             (range(each.iter().map(|one| one.timed.observed)) < NEAR).into(),
         );
         let seeks = profile.device.read_latency.is_some_and(|latency| latency.value >= SEEKS);
@@ -109,7 +109,7 @@ pub fn findings(profile: &HostProfile, outcomes: &Outcomes) -> Vec<Finding> {
         add(
             "Fig 8: a random read of 4 KiB".to_owned(),
             "3 to 10 ms, a SAS disk".to_owned(),
-            told(&each[1..2], ", ", time),
+            described(&each[1..2], ", ", time),
             if seeks { near.into() } else { Verdict::NotComparable },
         );
     }

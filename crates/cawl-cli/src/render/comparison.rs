@@ -12,7 +12,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    pub fn told(&self) -> String {
+    pub fn in_words(&self) -> String {
         let calls = match self.calls {
             None => "of the machine".to_owned(),
             Some(0) => "changes no call".to_owned(),
