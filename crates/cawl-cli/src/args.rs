@@ -285,38 +285,6 @@ pub struct TraceExportArgs {
     pub mode: ModeArgs,
 }
 
-/// Formats of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ExportFormat {
-    /// Timeline for ui.perfetto.dev and trace_processor
-    Perfetto,
-    /// Timeline as JSON, for chrome://tracing and many others
-    Chrome,
-    /// Table with a header; `import` reads it
-    Csv,
-    /// Table, one object a line
-    Json,
-    /// Table for DuckDB, pandas and others
-    Parquet,
-    /// Time by stack (`run --stacks`), a line each, for flamegraph.pl and inferno
-    Folded,
-    /// Time by stack, for pprof
-    Pprof,
-    /// Time by stack, for speedscope.app
-    Speedscope,
-    /// A log of Darshan with DXT, for PyDarshan and darshan-parser
-    #[value(alias = "darshan-dxt")]
-    Darshan,
-    /// DFTracer's JSON lines, for DFAnalyzer; -o FILE.pfw.gz is gzipped
-    Dftracer,
-    /// Lines of `strace -f -ttt -T -y`; `import` reads them
-    Strace,
-    /// fio's log, version 3, for `fio --read_iolog`
-    FioIolog,
-    /// OpenTelemetry's traces as JSON (OTLP): processes, and the calls that lost most
-    Otlp,
-}
-
 /// Make a trace of calls recorded by another tool
 ///
 /// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags, or those of --columns;

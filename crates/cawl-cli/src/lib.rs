@@ -6,7 +6,6 @@
 mod args;
 mod cmd;
 mod descendants;
-mod export;
 mod group;
 mod interrupt;
 mod meet;

@@ -7,11 +7,9 @@ use cawl_host::trace::TRACE_MAGIC;
 
 pub use cawl_console::outputs::{PROFILE, check};
 
-use crate::export;
-
 pub const TRACE: Kind = Kind { name: "trace", is: |head, _| head.as_bytes().starts_with(&TRACE_MAGIC) };
 pub const PAGE: Kind = Kind { name: "manual page of cawl", is: |head, _| head.contains("\n.TH cawl") };
-pub const EXPORT: Kind = Kind { name: "export of cawl", is: export::is_one };
+pub const EXPORT: Kind = Kind { name: "export of cawl", is: cawl_export::is_one };
 
 /// The kind of a report with this name.
 pub fn report(path: &Path) -> Kind {

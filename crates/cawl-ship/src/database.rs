@@ -146,7 +146,7 @@ mod tests {
         let there: Vec<_> =
             table.lines().skip(2).filter_map(names).filter(|name| name != "PRIMARY").collect();
         let wanted: Vec<_> =
-            cawl_table::Columns::new(&models).iter().map(|column| column.name.clone()).collect();
+            cawl_export::Columns::new(&models).iter().map(|column| column.name.clone()).collect();
         assert_eq!(there, wanted);
     }
 }

@@ -29,7 +29,6 @@ mod merge;
 mod messages;
 mod metrics;
 mod names;
-pub mod otlp;
 mod otlp_to;
 mod possible;
 pub mod program;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cawl_core::{Record, Stack};
-use cawl_table::{folded_way, unnamed};
+use cawl_export::{folded_way, unnamed};
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 

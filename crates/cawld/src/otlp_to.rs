@@ -16,9 +16,9 @@ use cawl_host::spool::{Spool, SpoolOptions};
 use serde_json::{Map, Value};
 
 use crate::metrics;
-use crate::otlp::{Spans, Told};
 use crate::spooled::{Queue, Spooler};
 use crate::totals::Totals;
+use cawl_export::otlp::{Spans, Told};
 
 /// Bytes of files that wait at most.
 pub const ROOM: u64 = 256 << 20;

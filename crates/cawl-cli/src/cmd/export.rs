@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use cawl_core::{Analysis, Bytes, Frame, Images, Record, Report, Shown, Time};
+use cawl_export::{About, Call, Exporter, Told, folded_way, unnamed};
 use cawl_host::output::{FOR_ITS_OWNER, Output};
 use cawl_measure::interrupt::{Interrupted, guard};
 use cawl_measure::progress::Progress;
-use cawl_table::{Call, Told, folded_way, unnamed};
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 
@@ -21,8 +21,7 @@ use super::on_paper::{SHOWN, a_run};
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use super::to_database::ToDatabase;
-use crate::args::{ExportFormat, ExportTo, TraceExportArgs};
-use crate::export::{About, Exporter, exporter};
+use crate::args::TraceExportArgs;
 use crate::{exit, outputs, render};
 
 /// What an export takes of the time of a run on paper, for the progress: it also predicts and writes.
@@ -38,9 +37,8 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     // As `run` and `explain` do: what a call takes undisturbed is the lower of both predictions.
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let format = args.to.format();
-    let by_stack = matches!(format, ExportFormat::Folded | ExportFormat::Pprof | ExportFormat::Speedscope);
-    trace.check_stacks(by_stack)?;
+    let format = args.to.format;
+    trace.check_stacks(format.by_stack)?;
     let stacks = trace.stacks()?.into_iter().map(|stack| {
         let way = folded_way(&stack.frames, stack.truncated);
         (stack.id, (stack.frames, way))
@@ -52,7 +50,7 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
         let packed = args.output.as_ref().is_some_and(|path| path.extension() == Some("gz".as_ref()));
         let about = About { models: analysis.models(), options: &options, profile, host, packed };
         let facts = about.facts();
-        let mut exporter = exporter(format, BufWriter::with_capacity(1 << 18, file), &about)?;
+        let mut exporter = format.begin(BufWriter::with_capacity(1 << 18, file), &about)?;
         let names = Names { shown: target.is_terminal(), stacks, ..Names::default() };
         // Lines of the output and of the progress would mix.
         let progress = (!names.shown).then(|| Progress::of("exporting", a_run(&args.file) * PART));
@@ -78,7 +76,7 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     if let Some(name) = name {
         let Report { calls, bytes, .. } = report;
         let what = match report.explain.as_ref().and_then(|explain| explain.stacks.as_ref()) {
-            Some(stacks) if by_stack => render::counted(stacks.rows.len() as u64, "way"),
+            Some(stacks) if format.by_stack => render::counted(stacks.rows.len() as u64, "way"),
             _ => format!("{}, {} written,", render::counted(calls, "call"), Bytes(bytes)),
         };
         render::tell(format_args!("{what} are now in {name}"));
@@ -191,14 +189,12 @@ enum Target {
 
 impl Target {
     fn open(args: &TraceExportArgs, trace: &SavedTrace) -> anyhow::Result<Target> {
-        if let ExportTo::Database(address) = &args.to {
+        if let Some(address) = &args.to.database {
             exit::usage(args.output.is_none(), || "a database takes no -o; leave it out".to_owned())?;
             return ToDatabase::open(trace, address).map(Target::Database);
         }
         let Some(path) = &args.output else {
-            use ExportFormat::{Darshan, Parquet, Perfetto, Pprof};
-            let is_binary = matches!(args.to.format(), Perfetto | Parquet | Pprof | Darshan);
-            exit::usage(!is_binary || !io::stdout().is_terminal(), || {
+            exit::usage(!args.to.format.is_binary || !io::stdout().is_terminal(), || {
                 "this format is not for terminals; name a file with -o, or a pipe".to_owned()
             })?;
             return Ok(Target::Stdout);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cawl_core::{CauseTimes, MODELS, Shown};
-use cawl_table::{Call, Told};
+use cawl_export::{Call, Told};
 use cawl_wire::Event;
 
 use crate::names::Names;

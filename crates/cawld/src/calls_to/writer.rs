@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use cawl_export::{Columns, Parquet};
 use cawl_host::clock::{Clocks, utc};
 use cawl_host::spool::{Begun, Spool, encoded};
-use cawl_table::{Columns, Parquet};
 
 use super::CallsOptions;
 use super::row::Row;

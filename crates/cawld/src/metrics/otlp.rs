@@ -5,7 +5,7 @@ use cawl_client::protocol::Status;
 use serde_json::{Value, json};
 
 use super::{FAMILIES, Family, Kind, Labelled};
-use crate::otlp::{scope, text};
+use cawl_export::otlp::{scope, text};
 
 /// A request for `/v1/metrics`, and the number of its data points. Times in ns since 1970: when the counters
 /// began, and when the status was.

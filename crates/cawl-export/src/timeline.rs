@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 use cawl_core::{Bytes, Cause, Record, Report, Sample, named};
-use cawl_table::Call;
 use cawl_wire::Op;
 use rustc_hash::FxHashMap;
 
-use super::Exporter;
+use super::{Call, Exporter};
 
 /// What has the counters.
 pub const PAGE_CACHE: &str = "page cache";

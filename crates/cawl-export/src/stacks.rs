@@ -6,34 +6,29 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use cawl_core::{Cause, Frame, Report, StackReport, StackRow};
-use cawl_table::folded_way;
 use flate2::{Compression, GzBuilder};
 use prost::Message;
 use serde_json::json;
 
-use super::{Call, Exporter, Output};
-use crate::args::ExportFormat;
+use super::{Call, Exporter, Output, folded_way};
 
 /// Stands in the head of a packed profile.
-const PPROF: &str = "cawl-cli pprof";
+pub const PPROF: &str = "cawl-cli pprof";
 
-/// True of a file of these formats that begins so.
-pub fn is_one(head: &str) -> bool {
-    let folded = || {
+/// True of folded lines that begin so.
+pub fn is_folded(head: &str) -> bool {
+    let told = || {
         let (way, ns) = head.lines().next()?.rsplit_once("] ")?;
         let cause = way.rsplit_once(";[")?.1;
         Some(cause.parse::<Cause>().is_ok() && ns.parse::<u64>().is_ok())
     };
-    head.starts_with('\u{1f}') && head.contains(PPROF)
-        || head.starts_with("{\"$schema\":\"https://www.speedscope.app")
-            && head.contains("\"exporter\":\"cawl-cli")
-        || folded() == Some(true)
+    told() == Some(true)
 }
 
 /// Writes the sums by stack when all calls are known.
 pub struct Stacks {
-    pub format: ExportFormat,
     pub out: Output,
+    pub write: fn(&mut Output, &Report, &StackReport, &[String]) -> io::Result<()>,
 }
 
 impl Exporter for Stacks {
@@ -44,11 +39,7 @@ impl Exporter for Stacks {
     fn finish(&mut self, report: &Report, notes: &[String]) -> io::Result<()> {
         let none = StackReport::default();
         let stacks = report.explain.as_ref().and_then(|explain| explain.stacks.as_ref()).unwrap_or(&none);
-        match self.format {
-            ExportFormat::Pprof => pprof(&mut self.out, report, stacks, notes)?,
-            ExportFormat::Speedscope => speedscope(&mut self.out, report, stacks)?,
-            _ => folded(&mut self.out, stacks)?,
-        }
+        (self.write)(&mut self.out, report, stacks, notes)?;
         self.out.flush()
     }
 }
@@ -63,7 +54,7 @@ fn causes(row: &StackRow) -> Vec<(&'static str, u64)> {
 }
 
 /// A line for each way and cause, with ns at its end: for flamegraph.pl, inferno and others.
-fn folded(out: &mut Output, stacks: &StackReport) -> io::Result<()> {
+pub fn folded(out: &mut Output, _: &Report, stacks: &StackReport, _: &[String]) -> io::Result<()> {
     for row in &stacks.rows {
         let way = folded_way(&row.frames, row.truncated);
         let way = if way.is_empty() { String::new() } else { way + ";" };
@@ -75,7 +66,7 @@ fn folded(out: &mut Output, stacks: &StackReport) -> io::Result<()> {
 }
 
 /// The format of <https://www.speedscope.app>: what the calls took, and what they lost.
-fn speedscope(out: &mut Output, report: &Report, stacks: &StackReport) -> io::Result<()> {
+pub fn speedscope(out: &mut Output, report: &Report, stacks: &StackReport, _: &[String]) -> io::Result<()> {
     let mut numbers: BTreeMap<Frame, usize> = BTreeMap::new();
     let mut frames = Vec::new();
     let mut number = |frame: &Frame| {
@@ -121,7 +112,7 @@ fn speedscope(out: &mut Output, report: &Report, stacks: &StackReport) -> io::Re
 
 /// The format of <https://github.com/google/pprof> (proto/profile.proto), gzipped: calls, time, and time
 /// lost. A sample has its cause as the label `cause`; calls and what was lost are under the largest one.
-fn pprof(out: &mut Output, report: &Report, stacks: &StackReport, notes: &[String]) -> io::Result<()> {
+pub fn pprof(out: &mut Output, report: &Report, stacks: &StackReport, notes: &[String]) -> io::Result<()> {
     let mut made = Maker::default();
     made.string("");
     let kinds = [("calls", "count"), ("time", "nanoseconds"), ("lost", "nanoseconds")];

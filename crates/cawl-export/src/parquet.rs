@@ -3,6 +3,7 @@
 use std::io::{self, Error, Write};
 use std::sync::Arc;
 
+use cawl_core::Report;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
@@ -12,8 +13,8 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use rustc_hash::FxHashMap;
 
-use crate::Call;
 use crate::columns::{Column, Columns, Kind, Value};
+use crate::{Call, Exporter, Output};
 
 /// A Parquet file that is being written. A group of rows is in memory.
 pub struct Parquet<W: Write + Send> {
@@ -107,6 +108,17 @@ impl<W: Write + Send> Parquet<W> {
         let mut group = self.writer.next_row_group().map_err(failed)?;
         self.cells.iter_mut().try_for_each(|cells| cells.write(&mut group)).map_err(failed)?;
         group.close().map(drop).map_err(failed)
+    }
+}
+
+impl Exporter for Parquet<Output> {
+    fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
+        Parquet::call(self, call)
+    }
+
+    fn finish(&mut self, _report: &Report, notes: &[String]) -> io::Result<()> {
+        let notes = (!notes.is_empty()).then(|| ("notes", notes.join("\n")));
+        Parquet::finish(self, notes.into_iter().collect()).map(drop)
     }
 }
 

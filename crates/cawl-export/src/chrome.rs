@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use cawl_table::{Call, Columns, Value};
 use serde_json::{Map, json};
 
 use super::timeline::{Counter, Format, PAGE_CACHE, ThreadTrack, category, slice_name};
-use super::{About, Output};
+use super::{About, Call, Columns, Output, Value};
 
 /// How the file begins.
 pub const BEGIN: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";

@@ -112,7 +112,7 @@ fn replayed(path: &str) -> String {
     let encoded = |part: &str| {
         let (is_up, mut name) = (part == "..", String::with_capacity(part.len()));
         for c in part.chars() {
-            if is_up || c == '%' || c.is_whitespace() || cawl_console::is_command(c) {
+            if is_up || c == '%' || c.is_whitespace() || c.is_control() || turns(c) {
                 name.extend(c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")));
             } else {
                 name.push(c);
@@ -121,6 +121,11 @@ fn replayed(path: &str) -> String {
         name
     };
     parts.map(encoded).collect::<Vec<_>>().join("/")
+}
+
+/// True of a mark of the direction of text.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

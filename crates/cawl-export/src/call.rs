@@ -1,15 +1,7 @@
-//! Tables of calls: what a row is made of, its columns, and Parquet files of them. An export and the daemon
-//! (`cawld --calls-to`) write by the one schema.
-#![forbid(unsafe_code)]
-
-mod columns;
-mod parquet;
+//! A call as every format gets it, and its names.
 
 use cawl_core::{Bytes, CallState, CauseTimes, CostParts, Frame, Nanos, Prediction};
 use cawl_wire::Event;
-
-pub use columns::{Column, Columns, Kind, Value, header};
-pub use parquet::Parquet;
 
 /// A call with what is known of it.
 #[derive(Clone, Copy)]

@@ -5,7 +5,6 @@ mod proto;
 use std::io::{self, Write};
 
 use cawl_core::Frame;
-use cawl_table::{Call, Columns, Value};
 use prost::Message;
 use rustc_hash::FxHashMap;
 
@@ -16,7 +15,7 @@ use self::proto::{
     TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
 use super::timeline::{Counter, Format, PAGE_CACHE, ThreadTrack, category, slice_name};
-use super::{About, Output};
+use super::{About, Call, Columns, Output, Value};
 
 /// The only sequence of packets.
 const SEQUENCE: u32 = 1;

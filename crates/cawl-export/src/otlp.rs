@@ -8,16 +8,19 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::BuildHasher;
+use std::io::{self, Write};
 
-use cawl_core::{Cause, CauseTimes, Causes, Nanos, Record, Session, SessionEnd, Shown, kernel_bytes};
+use cawl_core::{Cause, CauseTimes, Causes, Nanos, Record, Report, Session, SessionEnd, Shown, kernel_bytes};
 use cawl_wire::{Event, UNKNOWN_OFFSET};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde_json::{Value, json};
 
+use crate::{About, Call, Exporter, Output};
+
 /// Calls that become spans, of those that lost most, and of the longest.
-pub const LOST: usize = 100;
+const LOST: usize = 100;
 /// See [`LOST`].
-pub const LONGEST: usize = 20;
+const LONGEST: usize = 20;
 
 /// A trace and a span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -388,6 +391,47 @@ pub fn text(key: &str, value: &str) -> Value {
 /// 64 bits are a string in the JSON of protobuf.
 fn number(key: &str, value: u64) -> Value {
     json!({ "key": key, "value": { "intValue": value.to_string() } })
+}
+
+/// A run as one request, when all calls are known.
+pub struct Otlp {
+    out: Output,
+    spans: Spans,
+}
+
+impl Otlp {
+    /// None so far.
+    pub fn new(out: Output, about: &About<'_>) -> Otlp {
+        let wall = about.host.map_or(0, |host| host.wall_clock * 1_000_000_000);
+        let epoch = wall.saturating_sub(about.host.map_or(0, |host| host.started.0));
+        let host = about.host.map_or("", |host| &host.host);
+        Otlp { out, spans: Spans::new(host, epoch, Vec::new(), usize::MAX) }
+    }
+}
+
+impl Exporter for Otlp {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        match record {
+            Record::Session(session) => self.spans.begin(session),
+            Record::End(end) => self.spans.end(end),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
+        if let (Some(times), Some(own)) = (call.causes, call.own) {
+            let predicted = call.prediction().map(|prediction| prediction.cost);
+            self.spans.call(call.event, Causes { times, own, main: times.main() }, predicted, || call.path);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _report: &Report, _notes: &[String]) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, &self.spans.drain(true, None).request())?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use std::io::{self, Write};
 
 use cawl_core::Report;
-use cawl_table::{Call, Columns, Value};
 
-use super::{Exporter, Output};
+use super::{Call, Columns, Exporter, Output, Value};
 
 /// A table with a header. A cell without a value is empty.
 pub struct Csv {
@@ -71,6 +70,13 @@ impl Exporter for Json {
     fn finish(&mut self, _report: &Report, _notes: &[String]) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// True of such a table that begins so.
+pub fn is_json(head: &str) -> bool {
+    let begins = ["{\"call\":", "\"start_ns\":", "\"duration_ns\":", "\"op\":\""];
+    let cells = head.split(',').zip(begins);
+    cells.filter(|(cell, begin)| cell.starts_with(begin)).count() == begins.len()
 }
 
 /// Most cells are a zero.
