@@ -579,6 +579,10 @@ fn calls_without_a_cost_are_said_to_have_none() {
     let told = explain(&dir, &["--op", "fork"]).success().stdout;
     assert!(told.contains("no cost is told of these calls"), "{told}");
     assert_eq!(told.matches(" sh ").count(), 1, "{told}");
+    assert!(told.contains("calls      2 calls, "), "{told}");
+    let told = explain(&dir, &["--op", "fork", "--json"]).success().stdout;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["calls"], &told["selected_calls"]), (&0.into(), &2.into()));
     let told = explain(&dir, &["--op", "fork", "--by", "stack"]).success().stdout;
     assert_eq!(told, "stacks     none: no time is told of these calls\n");
 }

@@ -143,6 +143,7 @@ fn a_machine_that_is_not_like_them_is_told() {
     let own = like(&this, 1.0).to_toml();
     fs::write(&file, &own).expect("a profile");
     calibrate(&dir, &["--from", from, "--no-check"]).code(1).says("has a calibration of its own");
+    calibrate(&dir, &["--brief"]).code(1).says("was measured for longer");
     assert_eq!(fs::read_to_string(&file).expect("it is there"), own);
 }
 

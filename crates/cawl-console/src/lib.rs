@@ -26,7 +26,7 @@ mod wrap;
 
 pub use manual::with_synopsis;
 pub use print::{answer, data, draw, print, printed, tell, width};
-pub use shown::{is_command, page, shown};
+pub use shown::{page, shown};
 pub use spelling::{Respelled, respelled};
 pub use text::{
     below_paths, bold, counted, difference, headed, line, named, percent, short, table, time, warn, warn_if,

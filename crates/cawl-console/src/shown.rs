@@ -11,7 +11,8 @@ pub const BOLD: &str = "\x1b[1m";
 pub const YELLOW: &str = "\x1b[33m";
 pub const PLAIN: &str = "\x1b[0m";
 
-/// A name in one line; characters that control the terminal or the direction of text are escaped.
+/// A name in one line; characters that control the terminal or the direction of text, or that are not seen,
+/// are escaped.
 pub fn shown(name: &str) -> Cow<'_, str> {
     escaped(name, |_, _| 0)
 }
@@ -28,20 +29,31 @@ pub fn page(text: &str, terminal: bool) -> Cow<'_, str> {
     })
 }
 
+/// True for what is escaped in names and pages: commands, and other characters of format (Unicode's category
+/// Cf), by which names differ that look the same.
+fn is_unseen(c: char) -> bool {
+    is_command(c)
+        || matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}')
+        || matches!(c, '\u{8e2}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}')
+        || matches!(c, '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}')
+        || matches!(c, '\u{e0001}' | '\u{e0020}'..='\u{e007f}')
+}
+
 /// True for control characters, marks of text direction, and line separators.
 pub fn is_command(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Escapes control characters. `own` returns the length of a permitted sequence that starts here, or zero.
+/// Escapes what is not seen. `own` returns the length of a permitted sequence that starts here, or zero.
 fn escaped(text: &str, own: impl Fn(char, &str) -> usize) -> Cow<'_, str> {
-    if !text.contains(is_command) {
+    if !text.contains(is_unseen) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text;
-    while let Some(at) = rest.find(is_command) {
+    while let Some(at) = rest.find(is_unseen) {
         let (before, command) = rest.split_at(at);
         out.push_str(before);
         let Some(c) = command.chars().next() else { break };
@@ -67,10 +79,14 @@ mod tests {
 
     #[test]
     fn commands_become_text() {
-        assert!(matches!(shown("/data/größe 文 👩\u{200d}💻"), Cow::Borrowed(_)));
+        assert!(matches!(shown("/data/größe 文 e\u{301} 👩💻"), Cow::Borrowed(_)));
+        assert_eq!(
+            shown("a\u{200b}b\u{200d}\u{ad}\u{feff}\u{e0041}"),
+            r"a\u{200b}b\u{200d}\u{ad}\u{feff}\u{e0041}"
+        );
         assert_eq!(shown("a\x1b]0;t\x07\nb\u{9b}2J\u{7f}"), r"a\u{1b}]0;t\u{7}\nb\u{9b}2J\u{7f}");
         assert_eq!(shown("\u{202e}fdp\u{2069}.exe\u{2028}"), r"\u{202e}fdp\u{2069}.exe\u{2028}");
-        for c in (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| is_command(*c)) {
+        for c in (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| is_unseen(*c)) {
             assert!(shown(&c.to_string()).is_ascii(), "{c:?}");
         }
     }

@@ -2,8 +2,8 @@
 //! Chrome), stacks, OpenTelemetry, and what other recorders write (Darshan, DFTracer, strace, fio).
 //!
 //! The law of this crate: **a call is written when it has been analysed, and forgotten.** What an exporter
-//! keeps grows with the number of files, threads and processes, not with the number of calls. The daemon, which
-//! writes tables and spans, too, does it by the same [`Columns`] and [`otlp::Spans`].
+//! keeps grows with the number of files, threads and processes, not with the number of calls. The daemon
+//! writes tables and spans, too: by the same [`Columns`] and [`otlp::Spans`].
 #![forbid(unsafe_code)]
 
 mod call;

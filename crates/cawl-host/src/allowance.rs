@@ -40,10 +40,10 @@ pub fn with_remedy(error: &anyhow::Error) -> String {
 /// An error unless so many further files may be open. Libraries that need some panic without them.
 pub fn descriptors(count: usize) -> anyhow::Result<()> {
     // Needs no file: there may be no /dev.
-    let opened: io::Result<Vec<UnixDatagram>> = (0..count).map(|_| UnixDatagram::unbound()).collect();
-    let code = opened.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
-    let is_full = matches!(code, Some(Errno::EMFILE | Errno::ENFILE));
-    ensure!(!is_full, "too many open files: {count} more are needed; allow more (ulimit -n)");
+    let opened: Vec<_> = (0..count).map(|_| UnixDatagram::unbound()).collect();
+    let codes = opened.iter().filter_map(|one| one.as_ref().err()?.raw_os_error());
+    let more = codes.filter(|code| matches!(Errno::from_raw(*code), Errno::EMFILE | Errno::ENFILE)).count();
+    ensure!(more == 0, "too many open files: {more} more are needed; allow more (ulimit -n)");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, ensure};
-use cawl_core::{Bytes, HostProfile, Nanos};
+use cawl_core::{Bytes, HostProfile, Nanos, Origin, Thoroughness};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles;
 use cawl_measure::calibrate::{self, Calibration, Effort, Options};
@@ -71,6 +71,13 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
         outputs::check(&file, &outputs::PROFILE)?;
     }
     if args.brief {
+        // What `run` measures again, runs have contradicted.
+        ensure!(
+            args.parent.is_some() || !is_better(&file),
+            "{} was measured for longer, and --brief would replace it; leave --brief out, remove it first, \
+             or name another file with -o",
+            file.display()
+        );
         options.known = read_profile(&file).ok();
     }
     let calibration = calibrate::calibrate(&options, signal)?;
@@ -81,6 +88,13 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     // Told before the table is printed, since printing may fail.
     render::tell(format_args!("profile written to {}", file.display()));
     render::answer(args.json, &calibration, |terminal| Ok(render::calibrate::text(&calibration, terminal)))
+}
+
+/// True of a profile that was measured here for longer than at a first meeting.
+fn is_better(file: &Path) -> bool {
+    stored_profile(file).is_ok_and(|before| {
+        before.origin == Origin::Calibrated && before.measured != Some(Thoroughness::Brief)
+    })
 }
 
 /// Something of the device was measured, and all that the profile before has measured.

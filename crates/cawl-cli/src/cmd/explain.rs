@@ -74,7 +74,8 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     let Report { selection, advice, .. } = &report;
     let (selection, advice, damage_told) = (selection.as_ref(), advice.as_ref(), damage.as_deref());
-    let answer = Answer { explain, selection, advice, damage: damage_told };
+    let selected_calls = selection.map(|_| report.calls);
+    let answer = Answer { explain, selection, selected_calls, advice, damage: damage_told };
     let printed = render::answer(args.json, &answer, |terminal| {
         Ok(render::explain::explained(&report, args.long, terminal))
     })?;
@@ -89,6 +90,9 @@ struct Answer<'a> {
     /// Which calls it is about; all, if None.
     #[serde(skip_serializing_if = "Option::is_none")]
     selection: Option<&'a Selection>,
+    /// How many these are, also those without a cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selected_calls: Option<u64>,
     /// The changes that are worth it; only of all calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<&'a Advised>,

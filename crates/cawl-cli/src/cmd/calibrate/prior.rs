@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use anyhow::ensure;
+use cawl_core::HostProfile;
 use cawl_core::prior::{self, Merged, Nearest};
-use cawl_core::{HostProfile, Origin, Thoroughness};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles::fleet::{self, Collected, Skipped};
 use cawl_measure::calibrate::{self, Calibration};
 
-use super::{options, profile_file, write};
+use super::{is_better, options, profile_file, write};
 use crate::args::CalibrateArgs;
-use crate::cmd::{apart, stored_profile};
+use crate::cmd::apart;
 use crate::render::calibrate::FromOthers;
 use crate::{exit, outputs, render};
 
@@ -32,7 +32,12 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
     if args.output.is_some() {
         outputs::check(&file, &outputs::PROFILE)?;
     } else {
-        is_no_better(&file)?;
+        ensure!(
+            !is_better(&file),
+            "this machine has a calibration of its own, {}, which is better than others'; remove it first, or \
+             name another file with -o",
+            file.display()
+        );
     }
     exit::usage(folder.is_dir() || !folder.exists(), || {
         format!(
@@ -109,19 +114,6 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
          with --no-check"
     );
     Ok(printed)
-}
-
-/// What was measured here for longer than a check takes is kept.
-fn is_no_better(file: &Path) -> anyhow::Result<()> {
-    let Ok(before) = stored_profile(file) else { return Ok(()) };
-    let is_better = before.origin == Origin::Calibrated && before.measured != Some(Thoroughness::Brief);
-    ensure!(
-        !is_better,
-        "this machine has a calibration of its own, {}, which is better than others'; remove it first, or name \
-         another file with -o",
-        file.display()
-    );
-    Ok(())
 }
 
 fn unlike(folder: &Path, (count, differs): Nearest) -> anyhow::Error {
