@@ -6,14 +6,13 @@
 mod pattern;
 
 use cawl_core::Record;
-use cawl_core::quantity::counted;
 
 pub use self::pattern::Pattern;
 use self::pattern::{Field, Matched};
 use super::calls::{Calls, Gaps, UNTOLD, is_child};
 use super::syscalls::{self, Value};
 use super::tracepoints::returned;
-use super::{ImportError, ImportSummary, Importer, bare};
+use super::{ImportError, ImportSummary, Importer};
 
 /// Reads calls, one a line, by a pattern.
 pub struct BpftraceImporter {
@@ -82,8 +81,7 @@ impl BpftraceImporter {
 
 impl Importer for BpftraceImporter {
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
-        self.calls.line += 1;
-        let text = String::from_utf8_lossy(bare(line, self.calls.line == 1));
+        let text = self.calls.text(line);
         let text = text.trim();
         if let Some(events) = lost(text) {
             self.calls.lost(events);
@@ -104,10 +102,9 @@ impl Importer for BpftraceImporter {
 
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.matched == 0 {
-            let lines = counted(self.calls.line, "line");
-            let fault =
-                format!("of {lines} none is a call; give the output of a script that prints a line for each");
-            return Err(ImportError { line: self.calls.line, field: 0, fault });
+            return Err(self
+                .calls
+                .none_is("a call; give the output of a script that prints a line for each"));
         }
         Ok(self.calls.finish("bpftrace", out))
     }

@@ -13,7 +13,9 @@ mod queue;
 mod tables;
 pub(super) mod text;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::Display;
 
 use cawl_core::quantity::counted;
 use cawl_core::{EndKind, Language, Outcome, Record, Session, SessionEnd, Time};
@@ -22,7 +24,7 @@ use cawl_wire::Op;
 use self::events::{CallKind, Closing, Pending};
 use self::queue::Queue;
 use self::tables::{Files, Table};
-use super::{ImportSummary, SkipCounts, SkipReason};
+use super::{ImportError, ImportSummary, SkipCounts, SkipReason, bare};
 
 /// Process id of the program where no line tells one.
 pub(super) const UNTOLD: u32 = 1;
@@ -105,6 +107,18 @@ impl Calls {
     /// Follows the calls of a recording with these gaps.
     pub fn new(gaps: Gaps) -> Calls {
         Calls { gaps, ..Calls::default() }
+    }
+
+    /// The text of the next line, which is at hand from now on.
+    pub fn text<'a>(&mut self, line: &'a [u8]) -> Cow<'a, str> {
+        self.line += 1;
+        String::from_utf8_lossy(bare(line, self.line == 1))
+    }
+
+    /// The error of an input of which no line is what its lines should be.
+    pub fn none_is(&self, what: impl Display) -> ImportError {
+        let fault = format!("of {} none is {what}", counted(self.line, "line"));
+        ImportError { line: self.line, field: 0, fault }
     }
 
     /// Counts the line at hand.

@@ -6,7 +6,7 @@
 use cawl_core::Record;
 
 use super::tracepoints::{Head, Tracepoints, after_comm, comm};
-use super::{ImportError, ImportSummary, Importer, SkipReason, bare, nanoseconds};
+use super::{ImportError, ImportSummary, Importer, SkipReason, nanoseconds};
 
 /// Reads events of `syscalls` or `raw_syscalls`, one a line:
 /// `dd-7 [001] ..... 12.345678: sys_write(fd: 1, buf: 55d0, count: 1000)`.
@@ -27,8 +27,7 @@ impl Default for FtraceImporter {
 impl Importer for FtraceImporter {
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
         let calls = &mut self.events.calls;
-        calls.line += 1;
-        let text = String::from_utf8_lossy(bare(line, calls.line == 1));
+        let text = calls.text(line);
         let text = text.trim();
         match after_comm(text, b'-', head) {
             Some((name, (head, event))) => {

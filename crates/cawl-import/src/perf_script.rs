@@ -7,7 +7,7 @@ use cawl_core::Record;
 
 use super::calls::UNTOLD;
 use super::tracepoints::{Head, Tracepoints, after_comm, comm};
-use super::{ImportError, ImportSummary, Importer, SkipReason, bare, nanoseconds};
+use super::{ImportError, ImportSummary, Importer, SkipReason, nanoseconds};
 
 /// Reads events of `syscalls` or `raw_syscalls`, one a line:
 /// `dd 7 [001] 12.345678: syscalls:sys_enter_write: fd: 0x00000001, buf: 0x000055d0, count: 0x00001000`.
@@ -29,8 +29,7 @@ impl Default for PerfScriptImporter {
 impl Importer for PerfScriptImporter {
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
         let calls = &mut self.events.calls;
-        calls.line += 1;
-        let text = String::from_utf8_lossy(bare(line, calls.line == 1));
+        let text = calls.text(line);
         let text = text.trim();
         let Some((name, (head, event))) = sample(text) else {
             match text {

@@ -5,12 +5,11 @@
 //! of descriptors are what /proc said when perf came to print the call.
 
 use cawl_core::Record;
-use cawl_core::quantity::counted;
 
 use super::calls::{Calls, Gaps, UNTOLD, is_child, text};
 use super::syscalls::{self, Value};
 use super::tracepoints::after_comm;
-use super::{ImportError, ImportSummary, Importer, SkipReason, bare, nanoseconds};
+use super::{ImportError, ImportSummary, Importer, SkipReason, nanoseconds};
 
 /// Reads calls, one a line: `12.345 ( 0.005 ms): dd/7 write(fd: 1</tmp/a>, buf: 0x55d0, count: 4096) = 4096`;
 /// with or without times of a day (-T), threads, names of descriptors, prefixes of flags and durations.
@@ -184,20 +183,17 @@ impl PerfTraceImporter {
 
 impl Importer for PerfTraceImporter {
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
-        self.calls.line += 1;
-        self.text(&String::from_utf8_lossy(bare(line, self.calls.line == 1)));
+        let text = self.calls.text(line);
+        self.text(&text);
         self.calls.take(out);
         Ok(())
     }
 
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.understood == 0 {
-            let lines = counted(self.calls.line, "line");
-            let fault = format!(
-                "of {lines} none is a call with a time in front; record with perf trace --sort-events -o FILE CMD, \
-                 and give that FILE"
-            );
-            return Err(ImportError { line: self.calls.line, field: 0, fault });
+            return Err(self.calls.none_is(
+                "a call with a time in front; record with perf trace --sort-events -o FILE CMD, and give that FILE",
+            ));
         }
         self.release(None);
         Ok(self.calls.finish("perf trace", out))

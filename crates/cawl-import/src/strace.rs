@@ -10,12 +10,11 @@ mod line;
 use std::collections::HashMap;
 
 use cawl_core::Record;
-use cawl_core::quantity::counted;
 
 use self::line::{Content, Prefix};
 pub use self::line::{LineTime, line_time};
 use super::calls::{Calls, UNTOLD};
-use super::{ImportError, ImportSummary, Importer, SkipReason, bare};
+use super::{ImportError, ImportSummary, Importer, SkipReason};
 
 /// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on; with
 /// other forms of times (-tt, -t, -r), too.
@@ -208,20 +207,17 @@ impl StraceImporter {
 
 impl Importer for StraceImporter {
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
-        self.calls.line += 1;
-        self.text(&String::from_utf8_lossy(bare(line, self.calls.line == 1)));
+        let text = self.calls.text(line);
+        self.text(&text);
         self.calls.take(out);
         Ok(())
     }
 
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.understood == 0 {
-            let fault = format!(
-                "of {} none is a call with a time in front; record with strace -f -ttt -T -y -o FILE, and give \
-                 that FILE",
-                counted(self.calls.line, "line")
-            );
-            return Err(ImportError { line: self.calls.line, field: 0, fault });
+            return Err(self.calls.none_is(
+                "a call with a time in front; record with strace -f -ttt -T -y -o FILE, and give that FILE",
+            ));
         }
         let mut summary = self.calls.finish("strace", out);
         let tells_epoch = !self.of_day && !self.relative;

@@ -43,6 +43,13 @@ pub(crate) fn fault(importer: impl Importer, text: &str) -> (u64, usize, String)
     (error.line, error.field, error.fault)
 }
 
+/// The error of this text is at this place, and says so.
+#[track_caller]
+pub(crate) fn is_fault(importer: impl Importer, text: &str, place: (u64, usize), says: &str) {
+    let (line, field, told) = fault(importer, text);
+    assert!((line, field) == place && told.contains(says), "{line}, {field}: {told}");
+}
+
 impl Imported {
     pub fn events(&self) -> Vec<Event> {
         let event = |record: &Record| if let Record::Event(event) = record { Some(*event) } else { None };

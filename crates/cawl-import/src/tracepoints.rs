@@ -4,7 +4,6 @@
 //! process share descriptors, as far as the lines or the flags of clone tell who belongs to whom.
 
 use cawl_core::Record;
-use cawl_core::quantity::counted;
 
 use super::calls::{Calls, Gaps, is_child};
 use super::syscalls::{self, Value};
@@ -112,12 +111,8 @@ impl Tracepoints {
 
     pub fn finish(&mut self, tool: &str, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.understood == 0 {
-            let lines = counted(self.calls.line, "line");
-            let fault = format!(
-                "of {lines} none is the begin or end of a system call with a time in seconds; {}",
-                self.remedy
-            );
-            return Err(ImportError { line: self.calls.line, field: 0, fault });
+            let what = "the begin or end of a system call with a time in seconds";
+            return Err(self.calls.none_is(format_args!("{what}; {}", self.remedy)));
         }
         Ok(self.calls.finish(tool, out))
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::BlkparseImporter;
-use crate::testing::{fault, import};
+use crate::testing::{import, is_fault};
 
 #[test]
 fn what_is_queued_ends_when_its_request_is_complete() {
@@ -100,9 +100,7 @@ fn without_queueing_requests_begin_when_they_are_issued() {
 #[test]
 fn faults_say_where_and_what() {
     let is = |line: &str, field: usize, says: &str| {
-        let (at, told_at, told) = fault(BlkparseImporter::default(), &format!("{line}\n"));
-        assert_eq!((at, told_at), (1, field), "{told}");
-        assert!(told.contains(says), "{told}");
+        is_fault(BlkparseImporter::default(), &format!("{line}\n"), (1, field), says);
     };
     is("hello", 0, "the line has 1 fields");
     is("sda 1 1 0.0 1 Q W 0 + 8 [dd]", 1, "is \"sda\", not a device as 8,0");

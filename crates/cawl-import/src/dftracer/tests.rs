@@ -1,6 +1,6 @@
 use super::*;
 use crate::DftracerImporter;
-use crate::testing::{fault, import};
+use crate::testing::{fault, import, is_fault};
 
 #[test]
 fn lines_that_name_files() {
@@ -103,11 +103,7 @@ fn faults_say_where_and_what() {
             "[\n{{\"name\":\"write\",\"cat\":\"POSIX\",\"pid\":5,\"tid\":5,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{{{args}}}}}\n"
         )
     };
-    let is = |text: &str, line: u64, says: &str| {
-        let (at, _, told) = fault(DftracerImporter::default(), text);
-        assert_eq!(at, line, "{told}");
-        assert!(told.contains(says), "{told}");
-    };
+    let is = |text: &str, line: u64, says: &str| is_fault(DftracerImporter::default(), text, (line, 0), says);
     is("[\nhello\n", 2, "no JSON object");
     is("{\"pid\":1}\n", 1, "\"name\" is missing");
     is("{\"name\":\"read\"}\n", 1, "\"pid\" is missing");

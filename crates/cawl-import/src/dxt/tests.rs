@@ -1,6 +1,6 @@
 use super::*;
 use crate::DxtImporter;
-use crate::testing::{fault, import};
+use crate::testing::{fault, import, is_fault};
 
 /// In the form of darshan-dxt-parser 3.4, with Lustre's OSTs in the second file.
 const TEXT: &str = "\
@@ -82,10 +82,8 @@ fn counters_are_no_calls() {
 #[test]
 fn faults_say_where_and_what() {
     let is = |row: &str, field: usize, says: &str| {
-        let (line, at, told) =
-            fault(DxtImporter::new(0), &format!("# DXT, file_id: 1, file_name: /a\n{row}\n"));
-        assert_eq!((line, at), (2, field), "{told}");
-        assert!(told.contains(says), "{told}");
+        let text = format!("# DXT, file_id: 1, file_name: /a\n{row}\n");
+        is_fault(DxtImporter::new(0), &text, (2, field), says);
     };
     is("X_POSIX 0 write 0 0 30 0.1", 0, "the line has 7 fields");
     is("X_POSIX -1 write 0 0 30 0.1 0.2", 2, "the rank is \"-1\"");
@@ -94,6 +92,6 @@ fn faults_say_where_and_what() {
     is("X_POSIX 0 write 0 0 -3 0.1 0.2", 6, "the length is \"-3\"");
     is("X_POSIX 0 write 0 0 3 nan 0.2", 7, "the start is \"nan\"");
     is("X_POSIX 0 write 0 0 3 0.3 0.2", 8, "the end is before the start");
-    let (_, _, told) = fault(DxtImporter::new(0), "X_POSIX 0 write 0 0 30 0.1 0.2\n");
-    assert!(told.contains("tells which file this is of"), "{told}");
+    let text = "X_POSIX 0 write 0 0 30 0.1 0.2\n";
+    is_fault(DxtImporter::new(0), text, (1, 0), "tells which file this is of");
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::FioImporter;
-use crate::testing::{fault, import, import_all};
+use crate::testing::{import, import_all, is_fault};
 
 #[test]
 fn version_3_has_the_moment_of_each_call() {
@@ -55,11 +55,7 @@ fn each_file_is_a_job() {
 
 #[test]
 fn faults_say_where_and_what() {
-    let is = |text: &str, place: (u64, usize), says: &str| {
-        let (line, field, told) = fault(FioImporter::new(0), text);
-        assert_eq!((line, field), place, "{told}");
-        assert!(told.contains(says), "{told}");
-    };
+    let is = |text: &str, place: (u64, usize), says: &str| is_fault(FioImporter::new(0), text, place, says);
     let v3 = |line: &str| format!("fio version 3 iolog\n0 /t/a open\n{line}\n");
     is("0, 4096, 4096\n", (1, 1), "must be \"fio version 2 iolog\" or");
     is("fio version 2 iolog\n", (1, 0), "there is no call in 1 line");

@@ -1,6 +1,6 @@
 use super::*;
 use crate::FioLatImporter;
-use crate::testing::{fault, import, import_all};
+use crate::testing::{import, import_all, is_fault};
 
 #[test]
 fn calls_of_a_millisecond_are_one_behind_the_other() {
@@ -62,11 +62,8 @@ fn jobs_are_named_as_their_logs() {
 
 #[test]
 fn faults_say_where_and_what() {
-    let is = |text: &str, place: (u64, usize), says: &str| {
-        let (line, field, told) = fault(FioLatImporter::new(0), text);
-        assert_eq!((line, field), place, "{told}");
-        assert!(told.contains(says), "{told}");
-    };
+    let is =
+        |text: &str, place: (u64, usize), says: &str| is_fault(FioLatImporter::new(0), text, place, says);
     is("", (0, 0), "there is no call in 0 lines");
     is("1, 2, 3\n", (1, 0), "has 3 fields");
     is("1, 200, 1, 4096, 0, 0\nx, 200, 1, 4096, 0, 0\n", (2, 1), "the time is \"x\"");

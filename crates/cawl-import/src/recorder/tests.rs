@@ -1,6 +1,6 @@
 use super::*;
 use crate::RecorderImporter;
-use crate::testing::{fault, import, import_all};
+use crate::testing::{import, import_all, is_fault};
 
 /// In the form of Recorder 2.3 and later.
 const NEW: &str = "\
@@ -83,9 +83,7 @@ fn a_file_is_a_rank() {
 #[test]
 fn faults_say_where_and_what() {
     let is = |line: &str, field: usize, says: &str| {
-        let (at, told_at, told) = fault(RecorderImporter::default(), &format!("{line}\n"));
-        assert_eq!((at, told_at), (1, field), "{told}");
-        assert!(told.contains(says), "{told}");
+        is_fault(RecorderImporter::default(), &format!("{line}\n"), (1, field), says);
     };
     is("hello", 0, "no arguments in parentheses");
     is("1 2 ( a )", 0, "2 words stand before the parenthesis");

@@ -1,26 +1,24 @@
 use super::*;
+use crate::testing::{self, Imported};
 use cawl_core::{EndKind, Outcome};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// Imports lines that stand for 1700000000.000000, …01, …02 and so on.
+fn imported(lines: &str) -> Imported {
+    let line = |(number, line): (usize, &str)| {
+        let (tid, rest) = line.trim().split_once(' ').unwrap();
+        format!("{tid} 1700000000.{number:06} {rest}\n")
+    };
+    testing::import(StraceImporter::default(), &lines.lines().enumerate().map(line).collect::<String>())
+}
+
 fn import(lines: &str) -> (Vec<Record>, ImportSummary) {
-    let mut importer = StraceImporter::default();
-    let mut out = Vec::new();
-    for (number, line) in lines.lines().map(str::trim).enumerate() {
-        let (tid, rest) = line.split_once(' ').unwrap();
-        let line = format!("{tid} 1700000000.{number:06} {rest}\n");
-        importer.line(line.as_bytes(), &mut out).unwrap();
-    }
-    let summary = importer.finish(&mut out).unwrap();
-    (out, summary)
+    let Imported { records, summary } = imported(lines);
+    (records, summary)
 }
 
 fn events(lines: &str) -> Vec<Event> {
-    let (records, _) = import(lines);
-    records
-        .into_iter()
-        .filter_map(|record| if let Record::Event(event) = record { Some(event) } else { None })
-        .collect()
+    imported(lines).events()
 }
 
 /// Operation, descriptor, offset and result of each write.
@@ -275,31 +273,23 @@ fn without_annotations_names_come_from_the_working_directory() {
 
 #[test]
 fn other_text_is_refused_with_a_remedy() {
-    let mut importer = StraceImporter::default();
-    let mut out = Vec::new();
-    importer.line(b"start_s,op,offset,size,duration_s\n", &mut out).unwrap();
-    importer.line(b"write(1, \"x\", 1) = 1\n", &mut out).unwrap();
-    let error = importer.finish(&mut out).unwrap_err();
-    assert!(error.fault.starts_with("of 2 lines none is a call"), "{error}");
-    let mut importer = StraceImporter::default();
-    importer.line(b"make: nothing to do\n", &mut out).unwrap();
-    let error = importer.finish(&mut out).unwrap_err();
-    assert!(error.fault.starts_with("of 1 line none is a call"), "{error}");
+    let is = |text: &str, says: &str| {
+        let (_, _, told) = testing::fault(StraceImporter::default(), text);
+        assert!(told.starts_with(says) && told.contains("strace -f -ttt -T -y -o"), "{told}");
+    };
+    is("start_s,op,offset,size,duration_s\nwrite(1, \"x\", 1) = 1\n", "of 2 lines none is a call");
+    is("make: nothing to do\n", "of 1 line none is a call");
+    // Lines without any time, though they name processes.
+    let text = "7 write(1, \"x\", 1) = 1\n7 close(1) = 0\n7 +++ exited with 0 +++\n";
+    is(text, "of 3 lines none is a call with a time");
 }
 
 /// Starts and durations of the writes, in ms.
 fn written_at(text: &str) -> (Vec<(u64, u64)>, ImportSummary) {
-    let mut importer = StraceImporter::default();
-    let mut out = Vec::new();
-    text.lines().for_each(|line| importer.line(line.trim_start_matches('~').as_bytes(), &mut out).unwrap());
-    let summary = importer.finish(&mut out).unwrap();
-    let writes = out.iter().filter_map(|record| match record {
-        Record::Event(event) if event.op == Op::Write => {
-            Some((event.start / 1_000_000, event.duration / 1_000_000))
-        }
-        _ => None,
-    });
-    (writes.collect(), summary)
+    let got = testing::import(StraceImporter::default(), text);
+    let writes = got.events().into_iter().filter(|event| event.op == Op::Write);
+    let writes = writes.map(|event| (event.start / 1_000_000, event.duration / 1_000_000));
+    (writes.collect(), got.summary)
 }
 
 const OPENED: &str = "openat(AT_FDCWD, \"/tmp/a\", O_WRONLY|O_CREAT, 0666) = 3</tmp/a>";
@@ -338,20 +328,6 @@ fn calls_within_a_second_follow_one_another() {
     assert_eq!(writes, [(0, 500), (200, 300), (500, 400), (2000, 100)]);
     let told = summary.skipped.iter().find(|skipped| skipped.reason == SkipReason::WholeSeconds);
     assert_eq!(told.map(|told| told.lines), Some(5));
-}
-
-#[test]
-fn lines_without_any_time_are_refused_though_they_name_processes() {
-    let mut importer = StraceImporter::default();
-    let mut out = Vec::new();
-    for line in ["7 write(1, \"x\", 1) = 1\n", "7 close(1) = 0\n", "7 +++ exited with 0 +++\n"] {
-        importer.line(line.as_bytes(), &mut out).unwrap();
-    }
-    let error = importer.finish(&mut out).unwrap_err();
-    assert!(
-        error.fault.contains("with a time") && error.fault.contains("strace -f -ttt -T -y -o"),
-        "{error}"
-    );
 }
 
 /// 100 000 calls under way at a time, and as many threads: each is looked at once.
