@@ -24,6 +24,7 @@ pub use workflow::{HostsArgs, WorkflowArgs};
 use crate::kernel::KernelArgs;
 use crate::reader::ReaderArgs;
 use crate::real::{Link, Place};
+use crate::spec::disk;
 use crate::writer::WriterArgs;
 use crate::{Filesystem, NetSpec};
 
@@ -39,7 +40,7 @@ pub struct Args {
     pub command: Option<Task>,
     /// ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms, then read=, depth=, cache=, size= and
     /// stall=; none for lowered limits only
-    #[arg(long, default_value = "ssd")]
+    #[arg(long, default_value = "ssd", value_parser = disk_or_none)]
     pub disk: String,
     /// A network mount instead: LATENCY,BANDWIDTH as in 150us,100MB/s, then policy=none, read-only,
     /// write-through or write-back, request=4K to 1M (128K) and size=GIB
@@ -54,6 +55,10 @@ pub struct Args {
     /// Print one line of JSON when ready, and go when standard input ends
     #[arg(long)]
     pub supervised: bool,
+}
+
+fn disk_or_none(text: &str) -> anyhow::Result<String> {
+    if text == "none" { Ok(text.to_owned()) } else { disk(text) }
 }
 
 /// Options that have another spelling now.

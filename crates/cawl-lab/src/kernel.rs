@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use cawl_core::Release;
-use cawl_core::quantity::size_above_zero;
+use cawl_core::quantity::size;
+use cawl_core::{Bytes, Release};
+use nix::sys::statvfs::statvfs;
 
 use crate::emulated::Lab;
 use crate::spec::DiskSpec;
@@ -33,7 +34,7 @@ pub struct KernelArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub processors: u32,
     /// Memory
-    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size_above_zero)]
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = memory)]
     pub memory: u64,
     /// The emulated disk, as of --disk alone
     #[arg(long, default_value = "ssd")]
@@ -42,7 +43,7 @@ pub struct KernelArgs {
     #[arg(long, value_enum, default_value = "ext4")]
     pub filesystem: Filesystem,
     /// A limit of the command's group (cgroup v2), as memory.max=256M or io.max=wbps=20971520
-    #[arg(long, value_name = "FILE=VALUE")]
+    #[arg(long, value_name = "FILE=VALUE", value_parser = group)]
     pub group: Vec<String>,
     /// A folder here that the command finds as $OUT; else a temporary one
     #[arg(long)]
@@ -62,25 +63,35 @@ pub fn run(args: &KernelArgs) -> anyhow::Result<u8> {
         args.processors == 1 || release.is_none_or(|release| release >= Release(6, 19)),
         "--processors: user-mode-linux has one processor before 6.19"
     );
-    let kernel = build::kernel(&args.release)?;
     let temporary = tempfile::tempdir()?;
     let out = args.out.as_deref().unwrap_or(temporary.path());
+    let memory_in = Path::new("/dev/shm");
+    let memory_in = if memory_in.is_dir() { memory_in } else { out };
+    if let Ok(stat) = statvfs(memory_in) {
+        let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+        let (memory, room) = (Bytes(args.memory), Bytes(free));
+        ensure!(
+            args.memory <= free,
+            "--memory {memory}: {} has room for {room}; give less",
+            memory_in.display()
+        );
+    }
+    let kernel = build::kernel(&args.release)?;
     fs::create_dir_all(out)?;
     let out = &out.canonicalize()?;
     for left in ["stdout", "stderr", "code", "log"] {
         let _ = fs::remove_file(out.join(left));
     }
     fs::write(out.join("command"), command_line(&args.command))?;
-    let script = format!("{}\n{}", settings(args)?, include_str!("kernel/init.sh"));
+    let script = format!("{}\n{}", settings(args), include_str!("kernel/init.sh"));
     let disk =
         Lab::own(&["--disk", &args.disk.to_string(), "--filesystem", "none"], "an emulated disk needs root")?;
-    let memory_in = Path::new("/dev/shm");
     let machine = Machine {
         kernel,
         disk: Some(&image_of(&disk.ready.device)?),
         processors: args.processors,
         memory: args.memory,
-        memory_in: if memory_in.is_dir() { memory_in } else { out },
+        memory_in,
         ..Machine::new(out, &script, Duration::from_secs(args.patience))
     };
     machine.boot()?;
@@ -88,7 +99,7 @@ pub fn run(args: &KernelArgs) -> anyhow::Result<u8> {
 }
 
 /// The variables of the script.
-fn settings(args: &KernelArgs) -> anyhow::Result<String> {
+fn settings(args: &KernelArgs) -> String {
     let (filesystem, options) = match args.filesystem {
         Filesystem::Ext4 => {
             ("ext4", "-q -F -m 0 -N 65536 -J size=64 -E lazy_itable_init=0,lazy_journal_init=0,nodiscard")
@@ -97,12 +108,9 @@ fn settings(args: &KernelArgs) -> anyhow::Result<String> {
         Filesystem::Btrfs => ("btrfs", "-q -f -K"),
         Filesystem::None => ("", ""),
     };
-    for limit in &args.group {
-        ensure!(limit.contains('='), "{limit:?}: give FILE=VALUE as in memory.max=256M");
-    }
     let path = std::env::var("PATH").unwrap_or_default();
     let rotational = u8::from(args.disk.seek > cawl_core::Nanos::ZERO);
-    Ok([
+    [
         ("filesystem", filesystem),
         ("options", options),
         ("group", &args.group.join("\n")),
@@ -110,7 +118,32 @@ fn settings(args: &KernelArgs) -> anyhow::Result<String> {
         ("rotational", &rotational.to_string()),
     ]
     .map(|(name, value)| format!("{name}={}\n", quoted(value)))
-    .concat())
+    .concat()
+}
+
+/// What a group of the machine can have: of the controllers that init.sh enables.
+const LIMITS: [&str; 8] = [
+    "memory.max",
+    "memory.high",
+    "memory.low",
+    "memory.min",
+    "memory.swap.max",
+    "io.max",
+    "io.weight",
+    "io.latency",
+];
+
+/// So much that Linux runs in it.
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < 64 << 20 { Err("give 64M or more".to_owned()) } else { Ok(bytes) }
+}
+
+/// A limit of a group.
+fn group(text: &str) -> Result<String, String> {
+    let is_one = |(file, value): (&str, &str)| LIMITS.contains(&file) && !value.is_empty();
+    let told = || format!("give FILE=VALUE, as memory.max=256M; FILE is one of {}", LIMITS.join(", "));
+    text.split_once('=').filter(|it| is_one(*it)).map(|_| text.to_owned()).ok_or_else(told)
 }
 
 /// The file behind a loop device: without the device, each request of the machine is one of the disk's.
@@ -136,11 +169,32 @@ mod tests {
     #[test]
     fn the_script_has_the_machine() {
         let args = parsed("6.12 --disk hdd --filesystem xfs --group memory.max=64M --group io.max=wbps=9");
-        let script = settings(&args).unwrap();
+        let script = settings(&args);
         assert!(script.contains("filesystem='xfs'\n") && script.contains("rotational='1'\n"), "{script}");
         assert!(script.contains("group='memory.max=64M\nio.max=wbps=9'\n"), "{script}");
-        assert!(settings(&parsed("6.12 --group memory.max")).is_err());
-        let refused = run(&parsed("6.12 --processors 4")).unwrap_err().to_string();
-        assert!(refused.contains("before 6.19"), "{refused}");
+    }
+
+    /// Before a kernel is built.
+    #[test]
+    fn wrong_machines_are_refused() {
+        const GROUP: &str = "give FILE=VALUE, as memory.max=256M";
+        const DISK: &str = "give ssd, hdd, nvme or BW,LAT,SEEK,FLUSH";
+        for (wrong, told) in [
+            ("kernel 6.12 --group memory.max -- true", GROUP),
+            ("kernel 6.12 --group memory.most=64M -- true", GROUP),
+            ("kernel 6.12 --group io.max= -- true", GROUP),
+            ("kernel 6.12 --memory 1M -- true", "give 64M or more"),
+            ("kernel 6.12 --disk tape -- true", DISK),
+            ("experiment fig9 --disk tape", DISK),
+            ("--disk ssd,size", "come only read="),
+        ] {
+            let error = Args::try_parse_from(format!("cawl-lab {wrong}").split(' ')).err();
+            let error = error.map(|error| error.to_string());
+            assert!(error.as_ref().is_some_and(|error| error.contains(told)), "{wrong}: {error:?}");
+        }
+        for (wrong, told) in [("--processors 4", "before 6.19"), ("--memory 100000G", " has room for ")] {
+            let refused = run(&parsed(&format!("6.12 {wrong}"))).unwrap_err().to_string();
+            assert!(refused.contains(told), "{refused}");
+        }
     }
 }

@@ -29,6 +29,9 @@ pub struct DiskSpec {
     pub stall: Nanos,
 }
 
+/// What a disk is given as.
+const DISKS: &str = "give ssd, hdd, nvme or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms";
+
 /// How long the disk stands still, in ms.
 const STALLS: [u64; 6] = [50, 500, 100, 2000, 200, 1000];
 
@@ -82,11 +85,8 @@ impl FromStr for DiskSpec {
     fn from_str(text: &str) -> anyhow::Result<DiskSpec> {
         let mut words = text.split(',').map(str::trim).peekable();
         let number = |word: &str| -> anyhow::Result<f64> {
-            let value: f64 = word.parse().with_context(|| format!("{word:?} is not a number"))?;
-            if !value.is_finite() || value < 0.0 {
-                bail!("{word:?} is not a number of zero or more");
-            }
-            Ok(value)
+            let value = word.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
+            value.with_context(|| format!("{word:?} is no number of zero or more; {DISKS}"))
         };
         let preset = match words.peek() {
             Some(&"ssd") => Some(DiskSpec::SSD),
@@ -94,11 +94,7 @@ impl FromStr for DiskSpec {
             Some(&"nvme") => Some(DiskSpec::NVME),
             _ => None,
         };
-        let mut next = |what: &str| {
-            words.next().with_context(|| {
-                format!("{what} is missing; give ssd, hdd, nvme or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms")
-            })
-        };
+        let mut next = |what: &str| words.next().with_context(|| format!("{what} is missing; {DISKS}"));
         let mut spec = if let Some(preset) = preset {
             next("the disk")?;
             preset
@@ -133,6 +129,11 @@ impl FromStr for DiskSpec {
         }
         Ok(spec)
     }
+}
+
+/// The text of a [`DiskSpec`], checked.
+pub fn disk(text: &str) -> anyhow::Result<String> {
+    text.parse::<DiskSpec>().map(|_| text.to_owned())
 }
 
 impl fmt::Display for DiskSpec {

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 
 use crate::ground::Site;
+use crate::spec::disk;
 
 /// Repeat the paper's evaluation on this machine, or on an emulated disk
 ///
@@ -27,7 +28,7 @@ pub struct ExperimentArgs {
     pub path: PathBuf,
     /// Emulate a disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms;
     /// needs root
-    #[arg(long, conflicts_with = "path")]
+    #[arg(long, value_parser = disk, conflicts_with = "path")]
     pub disk: Option<String>,
     /// Emulated network mounts of `dvs`: LATENCY,BANDWIDTH as in 150us,1GB/s, any number of times (default:
     /// 15us,1GB/s and 150us,1GB/s, or the mount of --path if its files are elsewhere); needs root

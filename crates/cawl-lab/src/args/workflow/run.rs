@@ -8,6 +8,7 @@ use clap::value_parser;
 
 use crate::args::experiment::{Calibration, LOW, limits, seconds};
 use crate::ground::Site;
+use crate::spec::disk;
 
 /// What only a run on paper has.
 const ON_PAPER: [&str; 6] = ["cluster", "model", "tries", "sensitivity", "page", "perfetto"];
@@ -24,7 +25,7 @@ pub struct RunArgs {
     pub run: Option<PathBuf>,
     /// The same on an emulated disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s,
     /// µs, ms, ms; needs root
-    #[arg(long, conflicts_with = "run", group = "real", conflicts_with_all = ON_PAPER)]
+    #[arg(long, value_parser = disk, conflicts_with = "run", group = "real", conflicts_with_all = ON_PAPER)]
     pub disk: Option<String>,
     /// Runs
     #[arg(
