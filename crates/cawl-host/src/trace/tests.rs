@@ -1,4 +1,6 @@
-use std::io::{self, Cursor, Write};
+use std::io::{self, Cursor};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use cawl_core::{
     DeviceCounters, FileFacts, HostProfile, ListFacts, MemoryFacts, Nanos, Record, RunDelay, Sample, Session,
@@ -10,46 +12,47 @@ use proptest::prelude::*;
 use super::writer::{WAITING, encode_block, file_header};
 use super::{BLOCK_TARGET, TraceError, TraceFile, TraceReader, WhenFull, codec};
 
-/// Encodes records into blocks on any writer.
-struct TraceWriter<W: Write> {
-    out: W,
-    raw: Vec<u8>,
-    sequence: u32,
-    records: u64,
+/// A file with these blocks.
+fn file(blocks: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let blocks = (0..).zip(blocks).map(|(sequence, raw)| encode_block(&raw, sequence));
+    [vec![file_header().to_vec()], blocks.collect()].concat().concat()
 }
 
-impl<W: Write> TraceWriter<W> {
-    /// Begins a trace: writes the file header.
-    fn new(mut out: W) -> io::Result<TraceWriter<W>> {
-        out.write_all(&file_header())?;
-        Ok(TraceWriter { out, raw: Vec::with_capacity(BLOCK_TARGET + 1024), sequence: 0, records: 0 })
-    }
+/// What a disk was given, as a file.
+fn taken(written: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    [vec![file_header().to_vec()], written.into_iter().collect()].concat().concat()
+}
 
-    /// Adds a record; a full block is written.
-    fn push(&mut self, record: &Record) -> io::Result<()> {
-        codec::put(&mut self.raw, record);
-        self.records += 1;
-        if self.raw.len() >= BLOCK_TARGET { self.flush() } else { Ok(()) }
-    }
+fn encoded(records: &[Record]) -> Vec<u8> {
+    let mut raw = Vec::new();
+    records.iter().for_each(|record| codec::put(&mut raw, record));
+    raw
+}
 
-    /// Writes what has gathered as a block.
-    fn flush(&mut self) -> io::Result<()> {
-        if self.raw.is_empty() {
-            return Ok(());
-        }
-        let block = encode_block(&self.raw, self.sequence);
-        self.raw.clear();
-        self.sequence += 1;
-        self.out.write_all(&block)
-    }
+fn close(records: usize) -> Vec<u8> {
+    let mut raw = Vec::new();
+    codec::put_close(&mut raw, records as u64);
+    raw
+}
 
-    /// Closes the trace with its number of records, and returns the writer.
-    fn finish(mut self) -> io::Result<W> {
-        codec::put_close(&mut self.raw, self.records);
-        self.flush()?;
-        self.out.flush()?;
-        Ok(self.out)
-    }
+/// A record as older versions wrote it.
+fn described(tag: u8, json: &str) -> Vec<u8> {
+    [&[tag], &(json.len() as u32).to_le_bytes()[..], json.as_bytes()].concat()
+}
+
+/// A trace on a disk that stands still until the sender is gone, and what it was given.
+fn on_a_stalled_disk() -> (TraceFile, Sender<()>, Receiver<Vec<u8>>) {
+    let (go_on, stalled) = channel();
+    let (to, written) = channel::<Vec<u8>>();
+    let append = move |block: &[u8]| {
+        let _ = stalled.recv();
+        to.send(block.to_vec()).map_err(io::Error::other)
+    };
+    (TraceFile::start(Path::new("t"), WhenFull::LeaveOut, append).unwrap(), go_on, written)
+}
+
+fn calls(records: &[Record]) -> u64 {
+    records.iter().filter(|record| matches!(record, Record::Event(_))).count() as u64
 }
 
 fn records(count: u64) -> Vec<Record> {
@@ -90,16 +93,9 @@ fn records(count: u64) -> Vec<Record> {
     records
 }
 
-/// A trace with a block at every `every` records.
+/// A trace with a block of every `every` records, and one that closes it.
 fn trace(records: &[Record], every: usize) -> Vec<u8> {
-    let mut writer = TraceWriter::new(Vec::new()).unwrap();
-    for (i, record) in records.iter().enumerate() {
-        writer.push(record).unwrap();
-        if i % every == every - 1 {
-            writer.flush().unwrap();
-        }
-    }
-    writer.finish().unwrap()
+    file(records.chunks(every).map(encoded).chain([close(records.len())]))
 }
 
 fn read(bytes: &[u8]) -> (Vec<Record>, super::Damage) {
@@ -114,6 +110,9 @@ fn round_trip() {
     let (read, damage) = read(&trace(&written, 1000));
     assert_eq!(read, written);
     assert_eq!(damage.describe(), None);
+    let (read, damage) = self::read(&file([encoded(&written)]));
+    assert_eq!(read, written);
+    assert!(damage.describe().unwrap().contains("not closed"));
 }
 
 #[test]
@@ -123,20 +122,6 @@ fn other_files_are_refused() {
     let mut later = trace(&records(1), 1);
     later[8] = 99;
     assert!(matches!(TraceReader::new(Cursor::new(later)), Err(TraceError::Version(99))));
-}
-
-#[test]
-fn an_unclosed_trace_says_so() {
-    let mut writer = TraceWriter::new(Vec::new()).unwrap();
-    let written = records(10);
-    for record in &written {
-        writer.push(record).unwrap();
-    }
-    writer.flush().unwrap();
-    let bytes = writer.out.clone();
-    let (read, damage) = read(&bytes);
-    assert_eq!(read, written);
-    assert!(damage.describe().unwrap().contains("not closed"));
 }
 
 proptest! {
@@ -180,14 +165,7 @@ proptest! {
 /// A disk that stalls: nothing waits for it, what it cannot take is counted, and everyone says so.
 #[test]
 fn a_slow_disk_leaves_a_gap_that_is_told() {
-    let (go_on, stalled) = std::sync::mpsc::channel::<()>();
-    let (to, written) = std::sync::mpsc::channel::<Vec<u8>>();
-    let mut trace = TraceFile::start(std::path::Path::new("t"), WhenFull::LeaveOut, move |block| {
-        // Until the sender is gone the first block is on its way to the disk.
-        let _ = stalled.recv();
-        to.send(block.to_vec()).map_err(std::io::Error::other)
-    })
-    .unwrap();
+    let (mut trace, go_on, written) = on_a_stalled_disk();
     let event = Event::new(Op::Write);
     let count = (WAITING + 16 * BLOCK_TARGET) as u64 / cawl_wire::EVENT_LEN as u64;
     for _ in 0..count {
@@ -198,10 +176,8 @@ fn a_slow_disk_leaves_a_gap_that_is_told() {
     assert!(trace.failure().is_some_and(|text| text.contains("did not keep up")));
     drop(go_on);
     let told = trace.finish().unwrap();
-    let mut file = TraceWriter::new(Vec::new()).unwrap().out;
-    file.extend(written.iter().flatten());
-    let (records, damage) = read(&file);
-    let calls = records.iter().filter(|record| matches!(record, Record::Event(_))).count() as u64;
+    let (records, damage) = read(&taken(written));
+    let calls = calls(&records);
     assert!(calls < count && calls >= (WAITING / BLOCK_TARGET) as u64 * 1000, "{calls} of {count}");
     assert!(records.iter().any(|record| matches!(record, Record::Session(_))));
     let missing = count - calls;
@@ -217,13 +193,7 @@ fn a_slow_disk_leaves_a_gap_that_is_told() {
 #[test]
 fn a_disk_that_stands_still_costs_nothing_before_the_bytes_are_reached() {
     const FLUSHES: u64 = 5000;
-    let (go_on, stalled) = std::sync::mpsc::channel::<()>();
-    let (to, written) = std::sync::mpsc::channel::<Vec<u8>>();
-    let mut trace = TraceFile::start(std::path::Path::new("t"), WhenFull::LeaveOut, move |block| {
-        let _ = stalled.recv();
-        to.send(block.to_vec()).map_err(std::io::Error::other)
-    })
-    .unwrap();
+    let (mut trace, go_on, written) = on_a_stalled_disk();
     let event = Record::Event(Event::new(Op::Write));
     let mut count = 0;
     let mut push = |trace: &mut TraceFile| {
@@ -243,10 +213,8 @@ fn a_disk_that_stands_still_costs_nothing_before_the_bytes_are_reached() {
     }
     drop(go_on);
     let told = trace.finish().unwrap();
-    let mut file = TraceWriter::new(Vec::new()).unwrap().out;
-    file.extend(written.iter().flatten());
-    let (records, damage) = read(&file);
-    let calls = records.iter().filter(|record| matches!(record, Record::Event(_))).count() as u64;
+    let (records, damage) = read(&taken(written));
+    let calls = calls(&records);
     let held = calls as usize * cawl_wire::EVENT_LEN;
     assert!(held <= WAITING + BLOCK_TARGET && held > WAITING / 10 * 9, "{held} bytes");
     assert!(told.contains(&format!("lacks {} calls", count - calls)), "{told}");
@@ -256,20 +224,16 @@ fn a_disk_that_stands_still_costs_nothing_before_the_bytes_are_reached() {
 /// An importer waits, and loses nothing.
 #[test]
 fn who_may_wait_loses_nothing_to_a_slow_disk() {
-    let (to, written) = std::sync::mpsc::sync_channel::<Vec<u8>>(0);
-    let mut trace = TraceFile::start(std::path::Path::new("t"), WhenFull::Wait, move |block| {
-        to.send(block.to_vec()).map_err(std::io::Error::other)
-    })
-    .unwrap();
-    let all = std::thread::spawn(move || written.iter().flatten().collect::<Vec<u8>>());
+    let (to, written) = sync_channel::<Vec<u8>>(0);
+    let append = move |block: &[u8]| to.send(block.to_vec()).map_err(io::Error::other);
+    let mut trace = TraceFile::start(Path::new("t"), WhenFull::Wait, append).unwrap();
+    let all = std::thread::spawn(move || taken(written));
     let count = (WAITING + 16 * BLOCK_TARGET) as u64 / cawl_wire::EVENT_LEN as u64;
     for _ in 0..count {
         trace.push(&Record::Event(Event::new(Op::Write)));
     }
     assert_eq!(trace.finish(), None);
-    let mut file = TraceWriter::new(Vec::new()).unwrap().out;
-    file.extend(all.join().unwrap());
-    let (records, damage) = read(&file);
+    let (records, damage) = read(&all.join().unwrap());
     assert_eq!((records.len() as u64, damage.describe()), (count, None));
 }
 
@@ -324,21 +288,13 @@ fn an_old_trace_does_not_tell_what_was_read_ahead() {
 fn device_counters_that_are_none_cost_the_rest_of_their_block() {
     let good =
         r#"{"time":1,"dev":2,"writes":3,"bytes":4,"writing":5.0,"flushes":6,"flushing":7.0,"busy":8.0}"#;
+    let note = |text: &str| Record::Note(text.into());
     let of = |json: &str| {
-        let mut writer = TraceWriter::new(Vec::new()).unwrap();
-        writer.push(&Record::Note("before".into())).unwrap();
-        writer.raw.push(25);
-        writer.raw.extend_from_slice(&(json.len() as u32).to_le_bytes());
-        writer.raw.extend_from_slice(json.as_bytes());
-        writer.records += 1;
-        writer.push(&Record::Note("after".into())).unwrap();
-        writer.flush().unwrap();
-        writer.push(&Record::Note("next".into())).unwrap();
-        read(&writer.finish().unwrap())
+        let block = [encoded(&[note("before")]), described(25, json), encoded(&[note("after")])].concat();
+        read(&file([block, encoded(&[note("next")]), close(4)]))
     };
     let (records, damage) = of(good);
     assert_eq!((records.len(), damage.describe()), (4, None));
-    let note = |text: &str| Record::Note(text.into());
     for (wrong, by) in [
         ("5.0", "1e999"),
         ("5.0", "null"),
@@ -363,16 +319,8 @@ fn device_counters_that_are_none_cost_the_rest_of_their_block() {
 fn an_old_trace_says_nothing_of_processor_time() {
     let begin = r#"{"id":1,"pid":7,"ppid":1,"started":5,"wchar":{"process":1,"thread":null},"program":"dd","arguments":[]}"#;
     let end = r#"{"id":1,"at":9,"how":"exit","wchar":{"process":2,"thread":null},"pending":0,"dropped":0,"unseen":0}"#;
-    let mut raw = Vec::new();
-    for (tag, json) in [(18, begin), (20, end)] {
-        raw.push(tag);
-        raw.extend_from_slice(&(json.len() as u32).to_le_bytes());
-        raw.extend_from_slice(json.as_bytes());
-    }
-    codec::put_close(&mut raw, 2);
-    let mut bytes = file_header().to_vec();
+    let mut bytes = file([[described(18, begin), described(20, end), close(2)].concat()]);
     bytes[8] = 3;
-    bytes.extend_from_slice(&encode_block(&raw, 0));
     let (records, damage) = read(&bytes);
     assert_eq!(damage.describe(), None);
     assert!(matches!(&records[0], Record::Session(Session { pid: 7, usage: None, rank: None, .. })));
@@ -382,13 +330,10 @@ fn an_old_trace_says_nothing_of_processor_time() {
 /// LZ4 makes 250 bytes of one: names that fill memory are no trace.
 #[test]
 fn more_names_than_the_file_s_length_allows_are_refused() {
-    let file = Record::File(FileFacts { path: "x".repeat(4000), ..FileFacts::default() });
-    let mut raw = Vec::new();
-    while raw.len() < 15 << 20 {
-        codec::put(&mut raw, &file);
-    }
-    let blocks = (0..8).map(|sequence| encode_block(&raw, sequence));
-    let bytes = blocks.fold(file_header().to_vec(), |bytes, block| [bytes, block].concat());
+    let name = Record::File(FileFacts { path: "x".repeat(4000), ..FileFacts::default() });
+    let raw = encoded(&vec![name; 3900]);
+    assert!(raw.len() > 15 << 20);
+    let bytes = file(vec![raw; 8]);
     assert!(bytes.len() < 1 << 20);
     let mut reader = TraceReader::new(&bytes[..]).unwrap();
     let mut read = 0;

@@ -335,7 +335,9 @@ mod tests {
             run.series.calls.clear();
             run
         };
-        drawn(Experiment::Fig7, empty);
+        let (nothing, ..) = drawn(Experiment::Fig7, empty);
+        // Those of the legend.
+        assert_eq!(nothing.matches("<circle").count(), 2);
         let free = |title: &str| {
             let mut run = run(title);
             for call in &mut run.series.calls {
@@ -344,6 +346,7 @@ mod tests {
             }
             run
         };
-        drawn(Experiment::Fig9, free);
+        let (free, ..) = drawn(Experiment::Fig9, free);
+        assert!(free.matches("<circle").count() > 2 && !free.contains("NaN"), "{free}");
     }
 }
