@@ -147,6 +147,13 @@ mod tests {
         Record::Note(text.to_owned())
     }
 
+    /// Notes of threads: thread, time, text.
+    fn push(merge: &mut Merge, notes: &[(u32, u64, &str)]) {
+        for (thread, time, name) in notes {
+            merge.push(Source::Thread(1, *thread), Time(*time), note(name));
+        }
+    }
+
     fn released(merge: &mut Merge, until: u64) -> String {
         let mut out = String::new();
         merge.release(Time(until), usize::MAX, |record| {
@@ -161,25 +168,19 @@ mod tests {
     #[test]
     fn threads_are_interleaved_by_time() {
         let mut merge = Merge::default();
-        for (thread, time, name) in [(1, 10, "a"), (1, 30, "c"), (1, 50, "e"), (2, 20, "b"), (2, 40, "d")] {
-            merge.push(Source::Thread(1, thread), Time(time), note(name));
-        }
+        push(&mut merge, &[(1, 10, "a"), (1, 30, "c"), (1, 50, "e"), (2, 20, "b"), (2, 40, "d")]);
         assert_eq!(released(&mut merge, 40), "abc");
         merge.push(Source::Samples, Time(45), note("s"));
         assert_eq!(released(&mut merge, 1000), "dse");
         // What comes late is not lost, and equal times make progress.
-        for (thread, time, name) in [(3, 5, "l"), (1, 60, "x"), (1, 60, "y"), (2, 60, "z")] {
-            merge.push(Source::Thread(1, thread), Time(time), note(name));
-        }
+        push(&mut merge, &[(3, 5, "l"), (1, 60, "x"), (1, 60, "y"), (2, 60, "z")]);
         assert_eq!(released(&mut merge, u64::MAX), "lxyz");
     }
 
     #[test]
     fn pieces_come_in_the_same_order() {
         let mut merge = Merge::default();
-        for (thread, time, name) in [(1, 10, "a"), (1, 30, "c"), (1, 31, "d"), (2, 20, "b"), (2, 40, "e")] {
-            merge.push(Source::Thread(1, thread), Time(time), note(name));
-        }
+        push(&mut merge, &[(1, 10, "a"), (1, 30, "c"), (1, 31, "d"), (2, 20, "b"), (2, 40, "e")]);
         let mut out = String::new();
         let mut pieces = 0;
         let mut more = true;

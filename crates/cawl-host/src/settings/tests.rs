@@ -7,6 +7,13 @@ use super::*;
 use tempfile::TempDir;
 
 const CPU: &str = "sys/devices/system/cpu";
+/// Level, type, size of the caches of a large processor.
+const LARGE: [(u32, &str, &str); 4] = [
+    (1, "Data\n", "32K\n"),
+    (1, "Instruction\n", "64K\n"),
+    (2, "Unified\n", "1024K\n"),
+    (3, "Unified\n", "32768K\n"),
+];
 
 /// A machine's files.
 struct Machine(TempDir);
@@ -66,13 +73,7 @@ fn sizes(core: u64, last: u64) -> Caches {
 /// Eight nodes, and a last cache for each eight processors: what one core can use is one of them.
 #[test]
 fn a_large_server() {
-    let caches = [
-        (1, "Data\n", "32K\n"),
-        (1, "Instruction\n", "64K\n"),
-        (2, "Unified\n", "1024K\n"),
-        (3, "Unified\n", "32768K\n"),
-    ];
-    let machine = Machine::new().with_caches(255, 0, &caches).with_caches(255, 255, &caches);
+    let machine = Machine::new().with_caches(255, 0, &LARGE).with_caches(255, 255, &LARGE);
     let machine = machine
         .with_limits(26_214_400, 52_428_800)
         .with(&format!("{CPU}/cpu0/cache/index3/shared_cpu_list"), "0-7\n");
@@ -111,14 +112,8 @@ fn a_small_virtual_machine() {
 /// Pages of 64 and of 16 KiB: counters are in pages.
 #[test]
 fn large_pages() {
-    let caches = [
-        (1, "Data\n", "64K\n"),
-        (1, "Instruction\n", "64K\n"),
-        (2, "Unified\n", "1024K\n"),
-        (3, "Unified\n", "32768K\n"),
-    ];
     for (page, hz) in [(64 << 10, 250), (16 << 10, 100)] {
-        let machine = Machine::new().with_caches(127, 0, &caches).with_limits(1000, 2000);
+        let machine = Machine::new().with_caches(127, 0, &LARGE).with_limits(1000, 2000);
         let machine = machine.with("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         let profile = machine.profile(page, 128, hz);
         assert_eq!((profile.kernel.page, profile.kernel.limits.hard), (Bytes(page), Bytes(2000 * page)));

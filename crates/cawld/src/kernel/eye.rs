@@ -483,34 +483,22 @@ impl<'a> Eye<'a> {
         }
         self.settle(true).await?;
         let Losses { compat, processes, requests, lives, .. } = self.probe.lost();
-        let mut notes = vec![];
         let Requests { count, took, waited } = self.translator.requests;
-        if count > 0 {
-            let (took, waited) = (took as f64 / 1e9, waited as f64 / 1e9);
-            notes.push(format!(
-                "{count} requests of io_uring or libaio took {took:.3} s from submission to completion; in {waited:.3} s \
-                 of it the program was in a call for them"
-            ));
-        }
-        if self.unassigned > 0 {
-            notes.push(format!("{} calls of processes that are not known {ARE_MISSING}", self.unassigned));
-        }
-        if compat > 0 {
-            notes.push(format!(
-                "{compat} calls of 32-bit programs were not recorded: their numbers are others"
-            ));
-        }
-        if requests > 0 {
-            notes.push(format!("{requests} {LOST_REQUESTS}"));
-        }
-        if lives > 0 {
-            notes.push(format!(
-                "{lives} beginnings or ends of processes and threads were not told: there was no room"
-            ));
-        }
-        if processes > 0 {
-            notes.push(format!("{processes} processes were not followed: there were too many at once"));
-        }
-        Ok(notes)
+        let (took, waited) = (took as f64 / 1e9, waited as f64 / 1e9);
+        let complete = format!(
+            "requests of io_uring or libaio took {took:.3} s from submission to completion; in {waited:.3} s of it \
+             the program was in a call for them"
+        );
+        let unknown = format!("calls of processes that are not known {ARE_MISSING}");
+        let notes = [
+            (count, &*complete),
+            (self.unassigned, &*unknown),
+            (compat, "calls of 32-bit programs were not recorded: their numbers are others"),
+            (requests, LOST_REQUESTS),
+            (lives, "beginnings or ends of processes and threads were not told: there was no room"),
+            (processes, "processes were not followed: there were too many at once"),
+        ];
+        let told = notes.into_iter().filter(|(count, _)| *count > 0);
+        Ok(told.map(|(count, what)| format!("{count} {what}")).collect())
     }
 }
