@@ -3,13 +3,12 @@ use std::io::Write;
 use super::*;
 
 fn open(folder: &Path, room: u64) -> Spool {
-    let options = SpoolOptions {
-        folder: folder.to_owned(),
-        own: "own".into(),
-        node: "a/b".to_owned(),
-        ending: ".csv",
-        room,
-    };
+    open_as("own", folder, room)
+}
+
+fn open_as(own: &str, folder: &Path, room: u64) -> Spool {
+    let (folder, own, node) = (folder.to_owned(), own.into(), "a/b".to_owned());
+    let options = SpoolOptions { folder, own, node, ending: ".csv", room };
     Spool::open(options, Shared::default()).expect("a folder")
 }
 
@@ -120,14 +119,7 @@ fn what_was_refused_is_counted_from_the_start_and_takes_no_room() {
     fs::create_dir(&refused).unwrap();
     fs::write(refused.join("big"), vec![0; 100 * BLOCK as usize]).unwrap();
     fs::write(refused.join("count"), "files=2 rows=30\n").unwrap();
-    let options = |room| SpoolOptions {
-        folder: dir.path().to_owned(),
-        own: PathBuf::new(),
-        node: "n".to_owned(),
-        ending: ".csv",
-        room,
-    };
-    let mut spool = Spool::open(options(4 * BLOCK), Shared::default()).unwrap();
+    let mut spool = open_as("", dir.path(), 4 * BLOCK);
     file(&mut spool, 1, 10).unwrap();
     let told = |spool: &Spool| {
         let status = lock(&spool.status);
