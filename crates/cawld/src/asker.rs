@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::engine::answers::Ahead;
 use crate::engine::{Engine, Question};
-use crate::lock;
+use crate::{lock, task};
 
 /// Questions that may wait for the engine; further ones wait to be asked.
 pub const QUESTIONS: usize = 64;
@@ -200,7 +200,7 @@ impl Asker {
         }
         let asker = self.clone();
         // It ends in time even if the one who asked hangs up.
-        let kept = tokio::spawn(async move {
+        let kept = task::spawn(async move {
             tokio::time::sleep(Duration::from_secs_f64(for_s) + LATE).await;
             asker.look_up(Engine::end_advice).await
         });
@@ -261,7 +261,7 @@ impl Asker {
             let age = recent.made.map(|made| made.elapsed());
             if !recent.is_being_made && age.is_none_or(|age| age >= FORECAST_EVERY) {
                 recent.is_being_made = true;
-                tokio::spawn(self.clone().make_forecast());
+                task::spawn(self.clone().make_forecast());
             }
             (recent.known(), recent.is_being_made)
         };

@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use crate::asker::Asker;
+use crate::task;
 pub use guard::Guard;
 use peer::Ends;
 use routes::Caller;
@@ -97,7 +98,7 @@ impl Http {
                     continue;
                 };
                 let (asker, guard) = (asker.clone(), Arc::clone(&self.guard));
-                tokio::spawn(async move {
+                task::spawn(async move {
                     if let Err(error) = connection(stream, user, asker, guard).await {
                         tracing::debug!("an HTTP connection ended badly: {error:#}");
                     }

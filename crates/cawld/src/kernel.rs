@@ -17,7 +17,7 @@ use cawl_probe::Probe;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::Daemon;
+use crate::{Daemon, task};
 use eye::{Ask, Eye};
 pub use part::Target;
 
@@ -51,7 +51,7 @@ impl Daemon {
         let (asks, asked) = mpsc::channel(1);
         let (connections, engine) = (Arc::clone(self.connections()), self.engine());
         let task =
-            tokio::spawn(
+            task::spawn(
                 async move { Eye::new(probe, run, &connections, engine).follow(stopped, asked).await },
             );
         match ask(&asks, target).await {

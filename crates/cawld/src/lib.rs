@@ -46,6 +46,7 @@ mod spooled;
 mod stacks;
 mod subscribe;
 mod sums_to;
+mod task;
 mod ticks;
 mod totals;
 mod uring;

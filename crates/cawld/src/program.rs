@@ -36,7 +36,7 @@ use self::follow::{FollowArgs, Following};
 use self::outputs::OutputArgs;
 use crate::http::{Guard, Http};
 use crate::socket::{self, SocketFile};
-use crate::{Allowed, Asker, Daemon, EngineOptions, Node, Usage, WatchOptions, metrics};
+use crate::{Allowed, Asker, Daemon, EngineOptions, Node, Usage, WatchOptions, metrics, task};
 
 /// Most labels of a node.
 const LABELS: usize = 16;
@@ -219,7 +219,7 @@ async fn watch_over(serving: &Runtime, args: Args) -> anyhow::Result<()> {
     // Past a limit on the length of files (`ulimit -f`) a write then fails, and does not end the daemon.
     let _too_long = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32))?;
     let (tell, told) = mpsc::channel(4);
-    let mut served = serving.spawn(serve(args, told));
+    let mut served = serving.spawn(Box::pin(serve(args, told)) as task::Boxed<_>);
     loop {
         tokio::select! {
             ended = &mut served => return ended?,
@@ -285,9 +285,9 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     let token = http.as_ref().filter(|_| has_token).map(Http::guard);
     if let Some(http) = http {
         tracing::info!("answering at http://{}/", http.address());
-        tokio::spawn(http.serve(asker.clone()));
+        task::spawn(http.serve(asker.clone()));
     }
-    tokio::spawn(service::watchdog(asker.clone()));
+    task::spawn(service::watchdog(asker.clone()));
     service::ready();
     let failed = loop {
         tokio::select! {

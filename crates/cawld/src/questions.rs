@@ -15,7 +15,7 @@ use crate::asker::{Asker, LATE, json};
 use crate::connections::{Connections, Role};
 use crate::engine::{Engine, Input, OF_A_UNIT, begin_run, create_trace, end_run};
 use crate::messages::Messages;
-use crate::subscribe;
+use crate::{subscribe, task};
 
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
@@ -99,7 +99,7 @@ impl Questions {
                 Ok(json(&report.with_context(|| format!("there is no run {run}"))?))
             }
             // It ends in time even if who asked is gone.
-            Request::Record(recording) => Ok(json(&tokio::spawn(record(asker.clone(), recording)).await??)),
+            Request::Record(recording) => Ok(json(&task::spawn(record(asker.clone(), recording)).await??)),
             question => Ok(asker.answer(question).await?),
         }
     }

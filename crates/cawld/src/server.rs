@@ -19,8 +19,8 @@ use crate::connections::Connections;
 use crate::engine::{Engine, EngineOptions, Input, Ticks, begin_run, end_run};
 use crate::guests::Allowed;
 use crate::sampler::Sampler;
-use crate::session;
 use crate::socket::Peer;
+use crate::{session, task};
 
 /// Interval of releasing held calls.
 const TICK_EVERY: Duration = Duration::from_millis(25);
@@ -82,12 +82,12 @@ impl Daemon {
             .spawn(move || runtime.block_on(work.work(inputs, questions)))?;
         let asker = Asker::new(asker, node);
         let mut tasks = vec![
-            tokio::spawn(accept(listener, asked, Arc::clone(&connections), engine.clone(), asker.clone())),
-            tokio::spawn(watch(Arc::clone(&connections), engine.clone(), Arc::clone(&stale), page, pauses)),
-            tokio::spawn(look_at_host(stale, engine.clone())),
-            tokio::spawn(watch_memory(Arc::clone(&connections), engine.clone())),
+            task::spawn(accept(listener, asked, Arc::clone(&connections), engine.clone(), asker.clone())),
+            task::spawn(watch(Arc::clone(&connections), engine.clone(), Arc::clone(&stale), page, pauses)),
+            task::spawn(look_at_host(stale, engine.clone())),
+            task::spawn(watch_memory(Arc::clone(&connections), engine.clone())),
         ];
-        tasks.extend(otlp_every.map(|every| tokio::spawn(tell(every, asker.clone()))));
+        tasks.extend(otlp_every.map(|every| task::spawn(tell(every, asker.clone()))));
         Ok(Daemon { engine, asker, connections, backlog, tasks, thread, hurry })
     }
 
@@ -229,7 +229,7 @@ fn serve(stream: UnixStream, connections: &Arc<Connections>, engine: &mpsc::Send
         return;
     };
     let (connections, engine, asker) = (Arc::clone(connections), engine.clone(), asker.clone());
-    tokio::spawn(async move {
+    task::spawn(async move {
         let open = Open { connections: Arc::clone(&connections), id };
         let served = tokio::select! {
             served = session::serve(stream, peer, Arc::clone(&connections), engine, asker, id) => served,

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::guard::{Guard, Refusal};
 use crate::asker::{AskError, Asker, json};
-use crate::{metrics, subscribe, web};
+use crate::{metrics, subscribe, task, web};
 
 /// Pushes that a subscriber may be behind, in addition to its socket's buffer.
 const BEHIND: usize = 8;
@@ -130,7 +130,7 @@ impl Caller {
         let place = self.asker.subscribe()?;
         let (events, waiting) = mpsc::channel(BEHIND);
         let (asker, too_slow) = (self.asker.clone(), Arc::clone(&self.too_slow));
-        tokio::spawn(async move {
+        task::spawn(async move {
             if let Err(error) = subscribe::feed(&asker, &subscription, event, events).await {
                 tracing::info!("{error:#}");
                 too_slow.notify_one();

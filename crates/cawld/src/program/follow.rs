@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::Daemon;
 use crate::kernel::{self, Attached, Followed, Target};
+use crate::task::Boxed;
 
 /// Interval of looks for what is not there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -107,7 +108,7 @@ impl Following {
         }
         let (end, told) = watch::channel(());
         let mut task = JoinSet::new();
-        task.spawn(eye.keep(told));
+        task.spawn(Box::pin(eye.keep(told)) as Boxed<_>);
         Ok(Following { task, end })
     }
 

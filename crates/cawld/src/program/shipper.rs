@@ -9,6 +9,8 @@ use anyhow::Context;
 use cawl_host::spool;
 use tokio::process::{Child, ChildStdin, Command};
 
+use crate::task;
+
 /// Its name in messages.
 const PROGRAM: &str = "cawl-ship";
 /// Wait before it is started again: at first, and at most. After so long without an end it is the first one
@@ -21,7 +23,7 @@ pub fn start(folder: &Path, address: &str) -> anyhow::Result<()> {
     let program = spool::shipper()?;
     let (folder, address) = (folder.to_owned(), address.to_owned());
     let (mut child, mut pipe) = spawn(&program, &folder, &address)?;
-    tokio::spawn(async move {
+    task::spawn(async move {
         let mut wait = AGAIN.0;
         loop {
             let began = Instant::now();
