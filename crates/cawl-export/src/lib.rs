@@ -172,7 +172,7 @@ pub static FORMATS: [Format; 13] = [
         |head, tail| head.starts_with("PAR1") && tail.ends_with("PAR1") && tail.contains("cawl.cawl_version"),
         |out, about| {
             let (columns, facts) = (Arc::new(about.columns()), about.facts());
-            Ok(Box::new(Parquet::new(columns, out, facts, Parquet::<Output>::GROUP)?))
+            Ok(Box::new(Parquet::new(columns, Box::new(out), facts, Parquet::GROUP)?))
         },
     )
     .binary(),

@@ -14,15 +14,18 @@ use parquet::schema::types::Type;
 use rustc_hash::FxHashMap;
 
 use crate::columns::{Column, Columns, Kind, Value};
-use crate::{Call, Exporter, Output};
+use crate::{Call, Exporter};
+
+/// Where a file goes: behind a pointer, since the writer of Parquet is compiled once for each type.
+type Out = Box<dyn Write + Send>;
 
 /// A Parquet file that is being written. A group of rows is in memory.
-pub struct Parquet<W: Write + Send> {
+pub struct Parquet {
     columns: Arc<Columns>,
     cells: Vec<Cells>,
     rows: usize,
     group: usize,
-    writer: SerializedFileWriter<W>,
+    writer: SerializedFileWriter<Out>,
 }
 
 /// A column's values in the present group, and for each row whether it has one: its definition level.
@@ -38,17 +41,17 @@ enum Values {
     Text(Vec<ByteArray>, FxHashMap<String, ByteArray>),
 }
 
-impl<W: Write + Send> Parquet<W> {
+impl Parquet {
     /// Rows of a group: as many as DuckDB reads at a time.
     pub const GROUP: usize = 122_880;
 
     /// Begins a file with `group` rows in each group; `facts` go to its metadata, as `cawl.NAME`.
     pub fn new(
         columns: Arc<Columns>,
-        out: W,
+        out: Out,
         facts: Vec<(&str, String)>,
         group: usize,
-    ) -> io::Result<Parquet<W>> {
+    ) -> io::Result<Parquet> {
         let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let schema = Type::group_type_builder("calls").with_fields(fields).build().map_err(failed)?;
         let facts = facts.into_iter().map(fact);
@@ -91,13 +94,11 @@ impl<W: Write + Send> Parquet<W> {
     }
 
     /// Ends the file; further `facts` go to its metadata.
-    pub fn finish(&mut self, facts: Vec<(&str, String)>) -> io::Result<&mut W> {
+    pub fn finish(&mut self, facts: Vec<(&str, String)>) -> io::Result<()> {
         self.group()?;
         facts.into_iter().map(fact).for_each(|fact| self.writer.append_key_value_metadata(fact));
         self.writer.finish().map_err(failed)?;
-        let out = self.writer.inner_mut();
-        out.flush()?;
-        Ok(out)
+        self.writer.inner_mut().flush()
     }
 
     /// Writes the rows that were gathered.
@@ -111,14 +112,14 @@ impl<W: Write + Send> Parquet<W> {
     }
 }
 
-impl Exporter for Parquet<Output> {
+impl Exporter for Parquet {
     fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
         Parquet::call(self, call)
     }
 
     fn finish(&mut self, _report: &Report, notes: &[String]) -> io::Result<()> {
         let notes = (!notes.is_empty()).then(|| ("notes", notes.join("\n")));
-        Parquet::finish(self, notes.into_iter().collect()).map(drop)
+        Parquet::finish(self, notes.into_iter().collect())
     }
 }
 
@@ -157,16 +158,13 @@ impl Cells {
     }
 
     /// Writes the values as the next column, and forgets them.
-    fn write<W: Write + Send>(
-        &mut self,
-        group: &mut SerializedRowGroupWriter<'_, W>,
-    ) -> Result<(), ParquetError> {
+    fn write(&mut self, group: &mut SerializedRowGroupWriter<'_, Out>) -> Result<(), ParquetError> {
         let levels = self.levels.as_deref();
         match &mut self.values {
-            Values::Int(values) => column::<Int64Type, W>(group, values, levels)?,
-            Values::Bool(values) => column::<BoolType, W>(group, values, levels)?,
+            Values::Int(values) => column::<Int64Type>(group, values, levels)?,
+            Values::Bool(values) => column::<BoolType>(group, values, levels)?,
             Values::Text(values, known) => {
-                column::<ByteArrayType, W>(group, values, levels)?;
+                column::<ByteArrayType>(group, values, levels)?;
                 known.clear();
             }
         }
@@ -177,8 +175,8 @@ impl Cells {
     }
 }
 
-fn column<T: DataType, W: Write + Send>(
-    group: &mut SerializedRowGroupWriter<'_, W>,
+fn column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Out>,
     values: &mut Vec<T::T>,
     levels: Option<&[i16]>,
 ) -> Result<(), ParquetError> {

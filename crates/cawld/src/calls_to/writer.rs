@@ -1,6 +1,5 @@
 //! The thread that writes tables of calls.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ pub struct Writer {
 
 /// The file that is being written. The clock may be set at any time, so it keeps one time of day.
 struct Open {
-    parquet: Parquet<File>,
+    parquet: Parquet,
     begun: Begun,
     at: Instant,
     /// Time of day less CLOCK_MONOTONIC, in ns, as of its beginning.
@@ -126,7 +125,8 @@ impl Writer {
             ("traced_at_unix_s", format!("{}.{:09}", now.real.0 / 1_000_000_000, now.real.0 % 1_000_000_000)),
         ]);
         let group = (self.options.every.0 / ROW).clamp(1, GROUP) as usize;
-        let parquet = Parquet::new(Arc::clone(&self.columns), begun.file().try_clone()?, facts, group)?;
+        let file = Box::new(begun.file().try_clone()?);
+        let parquet = Parquet::new(Arc::clone(&self.columns), file, facts, group)?;
         let hour = (start + offset).div_euclid(HOUR);
         Ok(Open { parquet, begun, at: Instant::now(), offset, hour, rows: 0 })
     }
@@ -140,7 +140,7 @@ impl Writer {
         let mut facts = self.spool.facts(rows);
         facts.push(("rows", rows.to_string()));
         facts.push(("calls_analysed", self.calls.load(Ordering::Relaxed).to_string()));
-        let kept = parquet.finish(facts).map(drop).and_then(|()| self.spool.keep(begun, &partition, rows));
+        let kept = parquet.finish(facts).and_then(|()| self.spool.keep(begun, &partition, rows));
         if let Err(error) = kept {
             self.fail(rows, &error);
         }
