@@ -9,13 +9,16 @@ use crate::shown::is_command;
 
 /// Writes the value and a line feed.
 pub fn write(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
-    value.serialize(&mut Serializer::with_formatter(&mut out, Lines::default()))?;
+    // What a value is made of is compiled once for each type of output: this is one.
+    let out: &mut dyn Write = &mut out;
+    value.serialize(&mut Serializer::with_formatter(&mut *out, Lines::default()))?;
     out.write_all(b"\n")
 }
 
 /// Writes the value without a line feed in it, and one behind it.
 pub fn line(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
-    value.serialize(&mut Serializer::with_formatter(&mut out, OneLine))?;
+    let out: &mut dyn Write = &mut out;
+    value.serialize(&mut Serializer::with_formatter(&mut *out, OneLine))?;
     out.write_all(b"\n")
 }
 

@@ -13,6 +13,11 @@ use crate::cause::CauseTimes;
 pub struct ByName<T>(Box<[(Cow<'static, str>, T)]>);
 
 impl<T> ByName<T> {
+    fn sorted(mut entries: Vec<(Cow<'static, str>, T)>) -> ByName<T> {
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        ByName(entries.into())
+    }
+
     /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.iter().find(|(own, _)| *own == name).map(|(_, value)| value)
@@ -37,9 +42,7 @@ impl<T> ByName<T> {
 impl<N: Into<Cow<'static, str>>, T> FromIterator<(N, T)> for ByName<T> {
     /// Names must differ.
     fn from_iter<I: IntoIterator<Item = (N, T)>>(entries: I) -> ByName<T> {
-        let mut entries: Vec<_> = entries.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        ByName(entries.into())
+        ByName::sorted(entries.into_iter().map(|(name, value)| (name.into(), value)).collect())
     }
 }
 

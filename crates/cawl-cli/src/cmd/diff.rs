@@ -1,7 +1,7 @@
 //! `diff`: two traces or reports beside each other.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::fs::{self, File};
+use std::io::Read;
 use std::iter;
 use std::path::Path;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ fn read(path: &Path) -> anyhow::Result<(Report, bool)> {
 }
 
 fn kept(path: &Path) -> anyhow::Result<Report> {
-    let report: Report = serde_json::from_reader(BufReader::new(File::open(path)?))
+    let report: Report = serde_json::from_str(&fs::read_to_string(path)?)
         .map_err(|error| anyhow!("it is no report of cawl ({error}); {REMEDY}"))?;
     anyhow::ensure!(
         report.schema <= REPORT_SCHEMA,

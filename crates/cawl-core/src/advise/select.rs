@@ -128,7 +128,7 @@ impl<'a> Case<'a> {
 
     /// The files that a change would be of, if it can touch enough time; `seconds`: of a file's calls, those
     /// that it can touch.
-    fn scope(&self, seconds: impl Fn(&Used<'_>) -> f64) -> Option<Scope> {
+    fn scope(&self, seconds: &dyn Fn(&Used<'_>) -> f64) -> Option<Scope> {
         let mut files: Vec<(f64, &Used<'_>)> =
             self.files.iter().map(|used| (seconds(used), used)).filter(|(s, _)| *s > 0.0).collect();
         files.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -172,33 +172,33 @@ impl<'a> Case<'a> {
             all.extend(scope.and_then(|scope| Some((scope.seconds, candidate(kind, &scope, changes)?))));
         };
         for (size, name) in SIZES {
-            add(self.scope(|used| used.small_buffers(size)), Kind::Buffer, &[("buffer", name)]);
+            add(self.scope(&|used| used.small_buffers(size)), Kind::Buffer, &[("buffer", name)]);
             let small = |used: &Used<'_>| {
                 if used.writes_a_sync() < 2.0 { 0.0 } else { used.small_writes(size) }
             };
-            add(self.scope(small), Kind::Merge, &[("merge", name)]);
+            add(self.scope(&small), Kind::Merge, &[("merge", name)]);
         }
-        let synced = self.scope(|used| used.in_syncs(&SYNCS));
+        let synced = self.scope(&|used| used.in_syncs(&SYNCS));
         add(synced.clone(), Kind::SyncEvery, &[("fsync", "every=16")]);
         add(synced, Kind::SyncEnd, &[("fsync", "end")]);
-        add(self.scope(|used| used.in_syncs(&["fsync"])), Kind::Fdatasync, &[("fdatasync", "")]);
+        add(self.scope(&|used| used.in_syncs(&["fsync"])), Kind::Fdatasync, &[("fdatasync", "")]);
         let paired = |used: &Used<'_>| if used.writes_a_sync() <= 2.0 { used.in_ops(&SYNCS) } else { 0.0 };
-        add(self.scope(paired), Kind::Dsync, &[("dsync", "on"), ("fsync", "none")]);
+        add(self.scope(&paired), Kind::Dsync, &[("dsync", "on"), ("fsync", "none")]);
         let off = [("sync", "off"), ("dsync", "off"), ("fsync", "close")];
-        add(self.scope(|used| used.synchronous()), Kind::SyncOff, &off);
+        add(self.scope(&|used| used.synchronous()), Kind::SyncOff, &off);
         let growing = |used: &Used<'_>| if used.apart() < 0.5 { used.by(&[Cause::Journal]) } else { 0.0 };
-        add(self.scope(growing), Kind::Preallocate, &[("preallocate", "")]);
+        add(self.scope(&growing), Kind::Preallocate, &[("preallocate", "")]);
         let scattered = |used: &Used<'_>| if used.apart() > WORTH { used.by(&DEVICE) } else { 0.0 };
-        let scattered = self.scope(scattered);
+        let scattered = self.scope(&scattered);
         add(scattered.clone(), Kind::Sort, &[("sort", "")]);
         add(scattered, Kind::AppendOnly, &[("append-only", "")]);
         let late = |used: &Used<'_>| {
             let much = used.patterns.syncs.is_some_and(|syncs| syncs.bytes.mean >= 2.0 * PACE as f64);
             used.by(&THROTTLE) + if much { used.in_ops(&SYNCS) } else { 0.0 }
         };
-        add(self.scope(late), Kind::Pace, &[("pace", &short(PACE))]);
+        add(self.scope(&late), Kind::Pace, &[("pace", &short(PACE))]);
         let blocks = |used: &Used<'_>| if used.is_in_blocks() { used.by(&COPY) } else { 0.0 };
-        add(self.scope(blocks), Kind::Direct, &[("direct", "on")]);
+        add(self.scope(&blocks), Kind::Direct, &[("direct", "on")]);
         for (_, merged) in all.iter_mut().filter(|(_, candidate)| candidate.kind == Kind::Merge) {
             // What is gathered is not durable yet.
             let is_durable =
@@ -216,7 +216,7 @@ impl<'a> Case<'a> {
 
     /// Higher limits, and an earlier flusher.
     fn limits(&self) -> Vec<(f64, Candidate)> {
-        let Some(scope) = self.scope(|used| used.by(&THROTTLE)) else { return Vec::new() };
+        let Some(scope) = self.scope(&|used| used.by(&THROTTLE)) else { return Vec::new() };
         let host = self.report.host.as_ref();
         let told = host.map(|host| DirtyLimits { background: host.background, hard: host.hard });
         let now = told.filter(|limits| !limits.hard.is_zero()).unwrap_or(self.profile.kernel.limits);
@@ -249,7 +249,7 @@ impl<'a> Case<'a> {
         };
         let others = self.profile.others.iter();
         let other = others.min_by(|a, b| better(&a.constants).total_cmp(&better(&b.constants)))?;
-        let scope = self.scope(|used| if used.file.dev == other.dev { 0.0 } else { used.by(&DEVICE) })?;
+        let scope = self.scope(&|used| if used.file.dev == other.dev { 0.0 } else { used.by(&DEVICE) })?;
         let on = scope.on.clone()?;
         let filesystems = self.report.host.iter().flat_map(|host| &host.filesystems);
         let mount = filesystems.into_iter().find(|one| one.dev == other.dev).map(|one| one.mount.clone());
@@ -271,7 +271,7 @@ impl<'a> Case<'a> {
         let mut all: Vec<Candidate> = Vec::new();
         // Fewer syncs let writes be put together.
         if matches!(tried[top].candidate.kind, Kind::SyncEvery | Kind::SyncEnd | Kind::SyncOff)
-            && let Some(scope) = self.scope(|used| used.small_writes(SIZES[0].0))
+            && let Some(scope) = self.scope(&|used| used.small_writes(SIZES[0].0))
         {
             let merged = candidate(Kind::Merge, &scope, &[("merge", SIZES[0].1)]);
             all.extend(merged.map(|merged| together(&[(top, &tried[top].candidate)], Some(&merged))));
