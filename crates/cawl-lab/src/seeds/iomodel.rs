@@ -4,7 +4,9 @@
 //! `iomodel.csv.gz` holds them as published, without the copies that were drawn twice and without two series
 //! of more than 6000 rows. The constants of both hosts are recovered from the authors' predictions.
 
+use std::collections::BTreeMap;
 use std::io::Read;
+use std::thread;
 
 use crate::recorded::{RunArgs, recorded_run};
 use anyhow::{Context, bail};
@@ -60,29 +62,39 @@ pub struct Weighed {
 /// The laws of later releases than the paper's, latest first, with what leaving them out one after another
 /// does.
 pub fn weighed(all: &[Series]) -> anyhow::Result<Vec<Weighed>> {
-    let mean = |second: bool, release: Release| -> anyhow::Result<f64> {
-        let series = all.iter().filter(|one| one.is_of_second() == second && one.is_buffered());
-        let errors: Vec<f64> =
-            series.map(|one| one.kernel_error(all, Some(release))).collect::<anyhow::Result<_>>()?;
-        Ok(errors.iter().sum::<f64>() / errors.len() as f64)
-    };
-    let releases = [false, true].map(|second| HostProfile::from_toml(HOSTS[usize::from(second)]));
-    let [first, second] = releases.map(|profile| profile.map(|profile| profile.kernel.release));
+    let releases = HOSTS.map(|host| HostProfile::from_toml(host).map(|profile| profile.kernel.release));
+    let [first, second] = releases;
     let of = [first?, second?];
-    let mut rows = Vec::with_capacity(LAWS.len());
     // Each step takes the laws of the release before: those of the law before in the table, which is by
     // release.
     let before = |at: usize| if at == 0 { of[0].unwrap_or(LAWS[0].since) } else { LAWS[at - 1].since };
-    for (at, law) in LAWS.iter().enumerate().rev() {
-        let mut hosts = [None; 2];
-        for (second, host) in hosts.iter_mut().enumerate() {
-            if of[second].is_some_and(|release| release < law.since) {
-                *host = Some((mean(second == 1, law.since)?, mean(second == 1, before(at))?));
+    let of_host = |host: usize| -> anyhow::Result<Vec<Option<(f64, f64)>>> {
+        // What is without a law is with the one before, and some releases have two.
+        let mut known = BTreeMap::new();
+        let mut mean = |release: Release| -> anyhow::Result<f64> {
+            if let Some(mean) = known.get(&release) {
+                return Ok(*mean);
             }
-        }
-        rows.push(Weighed { law: law.name, since: law.since, hosts });
-    }
-    Ok(rows)
+            let series = all.iter().filter(|one| one.is_of_second() == (host == 1) && one.is_buffered());
+            let errors: Vec<f64> =
+                series.map(|one| one.kernel_error(all, Some(release))).collect::<anyhow::Result<_>>()?;
+            let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+            known.insert(release, mean);
+            Ok(mean)
+        };
+        let laws = LAWS.iter().enumerate().map(|(at, law)| {
+            let is_later = of[host].is_some_and(|release| release < law.since);
+            is_later.then(|| Ok((mean(law.since)?, mean(before(at))?))).transpose()
+        });
+        laws.collect()
+    };
+    let [first, second] = thread::scope(|scope| {
+        [0, 1].map(|host| scope.spawn(move || of_host(host))).map(|host| host.join().expect("no panic"))
+    });
+    let rows = LAWS.iter().zip(first?).zip(second?).rev();
+    Ok(rows
+        .map(|((law, first), second)| Weighed { law: law.name, since: law.since, hosts: [first, second] })
+        .collect())
 }
 
 /// All series, in the order of their names.
