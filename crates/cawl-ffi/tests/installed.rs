@@ -148,9 +148,7 @@ fn simgrid_has_a_page_cache_for_each_host() {
     }
     let runs = Path::new(CRATE).join("../cawl-lab/tests/data/recorded/run2").display().to_string();
     let profile = folder("fitted.toml").display().to_string();
-    let lab = [env!("CARGO"), "run", "-q", "--locked", "-p", "cawl-lab", "--"];
-    let fit = ["fit", &runs, "-o", &profile, "--runs", FITTED];
-    run(lab[0], &[&lab[1..], &fit].concat());
+    run(cawl_kit::lab(), &["fit", &runs, "-o", &profile, "--runs", FITTED]);
     run(format!("{source}/judge"), &[&build, &profile, &runs, "--within", "5"]);
 }
 

@@ -15,34 +15,33 @@ use crate::skipped;
 /// Cargo builds no programs of other packages for a test, so that is done here, once.
 pub fn built(program: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
-        let folder = profile_folder();
-        let profile = match folder.file_name().and_then(OsStr::to_str).expect("a profile has a name") {
-            "debug" => "dev",
-            other => other,
-        };
-        // A package's features depend on what else is built. With the workspace, and the kit's test for its
-        // development dependencies, the programs are those that `cargo test --workspace` has built already.
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .args([
-                "build",
-                "--quiet",
-                "--workspace",
-                "--bin=cawl-cli",
-                "--bin=cawld",
-                "--test=kit",
-                "--profile",
-            ])
-            .arg(profile)
-            .arg("--target-dir")
-            .arg(folder.parent().expect("a profile's folder lies in the target directory"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"));
-        let status = cargo.status().expect("cargo can be run");
-        assert!(status.success(), "the programs did not build: {cargo:?}");
-        folder
-    });
-    folder.join(program)
+    FOLDER.get_or_init(|| build(&["--bin=cawl-cli", "--bin=cawld"])).join(program)
+}
+
+/// The built `cawl-lab`, for tests of other packages.
+pub fn lab() -> PathBuf {
+    build(&["--bin=cawl-lab"]).join("cawl-lab")
+}
+
+/// Builds programs, and the folder that has them.
+fn build(programs: &[&str]) -> PathBuf {
+    let folder = profile_folder();
+    let profile = match folder.file_name().and_then(OsStr::to_str).expect("a profile has a name") {
+        "debug" => "dev",
+        other => other,
+    };
+    // A package's features depend on what else is built. With the workspace, and the kit's test for its
+    // development dependencies, the programs are those that `cargo test --workspace` has built already.
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["build", "--quiet", "--workspace", "--test=kit", "--profile", profile])
+        .args(programs)
+        .arg("--target-dir")
+        .arg(folder.parent().expect("a profile's folder lies in the target directory"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let status = cargo.status().expect("cargo can be run");
+    assert!(status.success(), "the programs did not build: {cargo:?}");
+    folder
 }
 
 /// Where a program is, or None after a line that says what is skipped.

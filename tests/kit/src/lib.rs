@@ -25,7 +25,7 @@ pub mod served;
 mod small;
 pub mod witness;
 
-pub use built::{app, app_with, built, compiled, emulated, find, library, preload, program, python};
+pub use built::{app, app_with, built, compiled, emulated, find, lab, library, preload, program, python};
 pub use daemon::Daemon;
 pub use dir::Dir;
 pub use fake::{Answer, FakeDaemon};
