@@ -127,7 +127,7 @@ pub struct HostProfile {
 constants! {
     /// Memory bandwidths, in bytes per second.
     #[derive(Clone, Debug, PartialEq)]
-    MemoryConstants retired cached_flush_factor {
+    MemoryConstants retired cached_flush_factor last_part {
         /// Copy into a stream's buffer in user space (`bw_mem`).
         stream: Measured<Rate> = "stream copy";
         /// Page-cache write of fresh pages while the flusher is idle (`bw_ram`).
@@ -169,9 +169,6 @@ constants! {
         last_cache: Option<Bytes> => setting;
         /// Size of the cache that a core has for itself before the last one, in bytes. None: 1 MiB.
         core_cache: Option<Bytes> => setting;
-        /// What a copy of a file's pages in the last cache takes, as a part of the difference between those in memory
-        /// and those in a core's own cache, between 0 and 1. None: a quarter.
-        last_part: Option<Measured<f64>>;
     }
 }
 
@@ -438,10 +435,6 @@ impl KernelSettings {
 /// measured.
 const HOT_COPY: f64 = 0.25;
 
-/// What a copy from the last cache takes of the difference between memory and a nearer cache, where it was not
-/// measured. At 16 MiB, writes and reads of 4 to 64 KiB took 10 to 43 % of it.
-const LAST_PART: f64 = 0.25;
-
 /// So many times as long as opening a file it takes to take a name away, where that was not measured: 7.5 µs
 /// on tmpfs of 6.18, 14 on xfs, 6.6 on ext4, where an open took 1.9.
 const NAME: f64 = 4.0;
@@ -462,11 +455,6 @@ impl CallConstants {
 }
 
 impl MemoryConstants {
-    /// What a copy from the last cache takes of the difference between memory and a nearer cache.
-    pub fn last_part(&self) -> f64 {
-        self.last_part.as_ref().map_or(LAST_PART, |part| part.value.clamp(0.0, 1.0))
-    }
-
     /// The part of the time of copying from memory that copying from the processor's cache takes.
     pub fn hot_part(&self) -> f64 {
         self.hot.as_ref().map_or(HOT_COPY, |hot| (self.cached.value / hot.value).min(1.0))
@@ -568,10 +556,6 @@ impl HostProfile {
             (
                 self.memory.cold_share.is_none_or(|share| (0.0..=1.0).contains(&share.value)),
                 "memory.cold_share must be 0 to 1",
-            ),
-            (
-                self.memory.last_part.is_none_or(|part| (0.0..=1.0).contains(&part.value)),
-                "memory.last_part must be 0 to 1",
             ),
             (is_part(&self.memory.flush_factor), "memory.flush_factor must be above 0 and at most 1"),
             (

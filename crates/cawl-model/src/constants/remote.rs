@@ -3,7 +3,7 @@
 
 use cawl_wire::{Event, flag};
 
-use super::{Constants, known};
+use super::{Constants, LAST_PART, known};
 use crate::call::is_file_read;
 use crate::profile::{
     CachePolicy, DeviceConstants, HostProfile, Measured, MemoryConstants, NetworkConstants,
@@ -102,7 +102,7 @@ impl Constants {
         let mut constants = Constants::of(&seen_through(profile, network));
         if let Some(cached) = network.cached {
             // Pages that are not in the last cache, as those were that were measured.
-            let hot = outside(cached, network.near, profile.memory.last_part()).value.byte();
+            let hot = outside(cached, network.near).value.byte();
             let beyond = (hot - constants.hot_byte) * constants.page as f64;
             constants.fresh_page = (constants.fresh_page - beyond).max(Seconds::ZERO);
             (constants.hot_byte, constants.hot_large_byte) = (hot, hot);
@@ -144,7 +144,7 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
         seen.memory.fresh = fresh.map(|rate| Rate::per_second(1.0 / (1.0 / rate.get() + from_memory)));
     }
     if let Some(read) = network.read {
-        seen.memory.read = Some(outside(read, network.read_near, seen.memory.last_part()));
+        seen.memory.read = Some(outside(read, network.read_near));
         seen.memory.read_hot = Some(network.read_near.unwrap_or(read));
         seen.calls.read_folio_far = None;
     }
@@ -154,11 +154,11 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
 }
 
 /// The rate of pages outside the processor's caches, by that of pages in its last one and near its core.
-fn outside(last: Measured<Rate>, near: Option<Measured<Rate>>, part: f64) -> Measured<Rate> {
+fn outside(last: Measured<Rate>, near: Option<Measured<Rate>>) -> Measured<Rate> {
     let near = near.map_or(0.0, |near| 1.0 / near.value.get());
     let byte = |rate: Rate| 1.0 / rate.get();
     last.map(|rate| match byte(rate) - near {
-        longer if near > 0.0 && longer > 0.0 && part > 0.0 => Rate::per_second(1.0 / (near + longer / part)),
+        longer if near > 0.0 && longer > 0.0 => Rate::per_second(1.0 / (near + longer / LAST_PART)),
         _ => rate,
     })
 }
