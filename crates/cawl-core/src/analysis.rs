@@ -1,8 +1,7 @@
 //! Feeds records to models and collects the findings: the one path that live tracing and replay share.
 //!
-//! The law of this module: **predict first, look afterwards.** A model sees a call without its
-//! duration, its prediction is fixed, and only then is the observed cost used, for judging and (in
-//! lockstep) for the clock.
+//! The law of this module: **predict first, look afterwards.** A model sees a call without its duration, its
+//! prediction is fixed, and only then is the observed cost used, for judging and (in lockstep) for the clock.
 
 mod assimilate;
 mod counters;

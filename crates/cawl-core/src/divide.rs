@@ -162,8 +162,7 @@ impl Divider {
     }
 
     /// Sets the time of a call by cause, which would take `own` undisturbed; the cause of its largest part,
-    /// or None if it has no cost.
-    /// `delays`: what the kernel counted for its thread. `times` has no time yet.
+    /// or None if it has no cost. `delays`: what the kernel counted for its thread. `times` has no time yet.
     pub fn divide(
         &mut self,
         event: &Event,

@@ -30,9 +30,9 @@ use crate::{Filesystem, NetSpec};
 
 /// The laboratory of cawl: repeats the documents' experiments, judges and fits, on real and emulated disks.
 ///
-/// With --disk, --net or --limits in the place of a command: brings up a disk or a network mount of given speed
-/// under this machine's page cache; Ctrl-C takes it down. Prints where it is mounted and which block device it
-/// is. Needs root and /dev/fuse; a disk also losetup and mkfs.
+/// With --disk, --net or --limits in the place of a command: brings up a disk or a network mount of given
+/// speed under this machine's page cache; Ctrl-C takes it down. Prints where it is mounted and which block
+/// device it is. Needs root and /dev/fuse; a disk also losetup and mkfs.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
@@ -101,8 +101,8 @@ pub enum Task {
     },
     /// Runs a command under another release of Linux: user-mode-linux, whose root is this machine's
     ///
-    /// The exit code is the command's, whose output comes when it has ended. Needs root, /dev/fuse, loop devices,
-    /// and a kernel: Debian's user-mode-linux (6.1), or linux-source with what builds it.
+    /// The exit code is the command's, whose output comes when it has ended. Needs root, /dev/fuse, loop
+    /// devices, and a kernel: Debian's user-mode-linux (6.1), or linux-source with what builds it.
     Kernel(KernelArgs),
     /// Copies a trace, with what the analysis needs and without names of this machine, to be kept
     Keep {

@@ -2,8 +2,8 @@
 //! models, judged and drawn.
 //!
 //! The law: **nothing is left behind** but the results: files, emulated disk and lowered limits are removed
-//! or restored. The recordings stay on every way out, and the page names what is missing. docs/science/EXPERIMENTS.md
-//! explains each figure.
+//! or restored. The recordings stay on every way out, and the page names what is missing.
+//! docs/science/EXPERIMENTS.md explains each figure.
 //!
 //! Figures 4 to 9: [`plan`] has the runs of each, the program workload.c makes them, [`record`] records them,
 //! [`judge`] predicts, and [`plot`] draws. The figures of other documents: [`study`].

@@ -18,7 +18,8 @@ const DISK: &str = "disk";
 /// Mount point of the filesystem on the disk or behind the link, within the disk's folder.
 const MOUNT: &str = "mnt";
 
-/// The folder of what this process serves, with its mount points. Dropping it unmounts and removes everything.
+/// The folder of what this process serves, with its mount points. Dropping it unmounts and removes
+/// everything.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -68,8 +69,8 @@ impl Drop for Folder {
     }
 }
 
-/// Unmounts and detaches what is under `directory`, and removes it if nothing else is in it. Whose process has
-/// ended answers no request, so that they fail at once, and this cannot hang.
+/// Unmounts and detaches what is under `directory`, and removes it if nothing else is in it. Whose process
+/// has ended answers no request, so that they fail at once, and this cannot hang.
 fn take_down(directory: &Path) {
     let report = |done: anyhow::Result<()>| {
         if let Err(error) = done {

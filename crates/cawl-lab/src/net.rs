@@ -2,7 +2,8 @@
 //! kernel's page cache.
 //!
 //! The law: **a program meets the latency with each request that its calls make, and the bandwidth with their
-//! data**; which calls make requests is the kernel's decision, by the [`CachePolicy`](cawl_core::CachePolicy).
+//! data**; which calls make requests is the kernel's decision, by the
+//! [`CachePolicy`](cawl_core::CachePolicy).
 //!
 //! ```text
 //! test ── pipe ──▶ cawl-lab, the process that serves it

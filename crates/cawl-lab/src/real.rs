@@ -87,7 +87,8 @@ pub fn run(place: Place, command: &[OsString]) -> anyhow::Result<u8> {
     }
 }
 
-/// Runs a command in a folder, and returns its exit code. Signals that would end this process end the command.
+/// Runs a command in a folder, and returns its exit code. Signals that would end this process end the
+/// command.
 fn run_at(folder: &Path, command: &[OsString]) -> anyhow::Result<u8> {
     let (program, arguments) = command.split_first().context("there is no command")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;

@@ -1,5 +1,5 @@
-//! A machine of its own: user-mode-linux. Its root is this machine's, so it has the same programs; it boots in
-//! seconds, and nothing is changed here.
+//! A machine of its own: user-mode-linux. Its root is this machine's, so it has the same programs; it boots
+//! in seconds, and nothing is changed here.
 
 use std::fs;
 use std::io::Write;
@@ -108,9 +108,10 @@ impl<'a> Machine<'a> {
 /// Pins what it runs to a processor.
 const PINNED: &str = "taskset";
 
-/// What to run the machine by: before other programs here, where that is allowed, and behind the disk that serves
-/// it, since what they take is no time of the machine's. A low niceness is not enough: each call goes from process
-/// to process. These take turns, and a machine of one processor is three times as fast on one here.
+/// What to run the machine by: before other programs here, where that is allowed, and behind the disk that
+/// serves it, since what they take is no time of the machine's. A low niceness is not enough: each call goes
+/// from process to process. These take turns, and a machine of one processor is three times as fast on one
+/// here.
 fn first(processors: u32) -> &'static [&'static str] {
     const FIRST: &[&str] = &[PINNED, "--cpu-list", "0", "chrt", "--fifo", "5"];
     let words = if processors == 1 { FIRST } else { &FIRST[3..] };
@@ -118,8 +119,8 @@ fn first(processors: u32) -> &'static [&'static str] {
     if probe.is_ok_and(|status| status.success()) { words } else { &["nice", "-n", "-15"] }
 }
 
-/// Lets the machine's helpers, as that of its disk, run on all processors: a program in it that computes would
-/// keep them from its own. They are children that it does not trace, or threads.
+/// Lets the machine's helpers, as that of its disk, run on all processors: a program in it that computes
+/// would keep them from its own. They are children that it does not trace, or threads.
 fn free_helpers(machine: u32) {
     let traced = |task: &str| {
         let status = fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();

@@ -128,7 +128,8 @@ impl Workflow {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    /// True of each file that tasks read and none writes, or that is read before it is written: it is there before.
+    /// True of each file that tasks read and none writes, or that is read before it is written: it is there
+    /// before.
     pub fn inputs(&self) -> Vec<bool> {
         let (mut are, mut read) = (vec![true; self.files.len()], vec![false; self.files.len()]);
         for task in &self.tasks {

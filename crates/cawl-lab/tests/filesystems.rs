@@ -1,6 +1,6 @@
-//! Recordings of small programs on real mounts, and what the model makes of their calls with the constants that
-//! `calibrate --quick` found there, without learning. They are of
-//! `KEEP=FOLDER bench/filesystems.sh 2 tar-small sqlite-small`, copied by `cawl-lab keep`.
+//! Recordings of small programs on real mounts, and what the model makes of their calls with the constants
+//! that `calibrate --quick` found there, without learning. They are of `KEEP=FOLDER bench/filesystems.sh 2
+//! tar-small sqlite-small`, copied by `cawl-lab keep`.
 
 use std::path::Path;
 

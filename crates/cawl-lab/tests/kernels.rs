@@ -1,13 +1,13 @@
-//! Recordings of programs under other releases (`bench/kernels.py`, copied by `cawl-lab keep`), and what the model
-//! makes of their calls with the constants that `calibrate --quick` found there, without learning.
+//! Recordings of programs under other releases (`bench/kernels.py`, copied by `cawl-lab keep`), and what the
+//! model makes of their calls with the constants that `calibrate --quick` found there, without learning.
 
 use std::path::Path;
 
 use cawl_core::{Analysis, AnalysisOptions, Mode, Record, Release};
 use cawl_wire::Op;
 
-/// Seconds of all calls of a recording, observed and predicted, and the dirty MiB after the last write; as if it
-/// were of this release, if one is given.
+/// Seconds of all calls of a recording, observed and predicted, and the dirty MiB after the last write; as if
+/// it were of this release, if one is given.
 fn replayed(name: &str, release: Option<Release>) -> (f64, f64, f64) {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recordings/{name}.cawl"));
     let (records, mut profile) = cawl_lab::verify::traces::recorded(&trace).unwrap();
@@ -43,7 +43,8 @@ fn throttled_writers_are_followed_where_ticks_are_long() {
     }
 }
 
-/// 6000 pages written over a file of 400 MiB are 23 MiB; with large folios each would make all of its folio dirty.
+/// 6000 pages written over a file of 400 MiB are 23 MiB; with large folios each would make all of its folio
+/// dirty.
 #[test]
 fn a_page_written_over_is_one_dirty_page_before_large_folios() {
     let (_, _, level) = replayed("kernel-6.12-over", None);

@@ -93,8 +93,8 @@ fn a_writer_is_throttled_by_its_group() {
     }
 }
 
-/// Programs that read and wrote more than the 400 MiB of their group (version 1, 6.18), or less: what the kernel
-/// had of each of their files in the end.
+/// Programs that read and wrote more than the 400 MiB of their group (version 1, 6.18), or less: what the
+/// kernel had of each of their files in the end.
 #[test]
 fn the_cache_of_a_group_has_what_the_kernel_s_has() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
@@ -131,7 +131,8 @@ fn a_reader_and_a_writer_share_a_disk() {
     }
 }
 
-/// What stands for a constant takes its place, in each run that has it; what a run cannot tell of is not moved.
+/// What stands for a constant takes its place, in each run that has it; what a run cannot tell of is not
+/// moved.
 #[test]
 fn a_constant_is_worth_what_leaving_it_out_moves() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");

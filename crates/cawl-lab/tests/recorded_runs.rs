@@ -54,8 +54,8 @@ fn pauses_and_base_rates_follow_the_tracepoints() {
     }
 }
 
-/// Two recordings of a suite, each by the profile of its first one: better than the other models, and as close as a
-/// second recording, also where the models follow and learn.
+/// Two recordings of a suite, each by the profile of its first one: better than the other models, and as
+/// close as a second recording, also where the models follow and learn.
 #[test]
 fn the_kernel_model_wins() {
     let Some(golden) = golden() else { return };

@@ -1,5 +1,5 @@
-//! The lab's tests: the emulated disk, network mounts, `cawl-cli calibrate` on a disk and on other filesystems,
-//! and the commands of the lab.
+//! The lab's tests: the emulated disk, network mounts, `cawl-cli calibrate` on a disk and on other
+//! filesystems, and the commands of the lab.
 //!
 //! - `studies`: the documents' studies leave a page, all runs and nothing else; `direct`: that of direct and
 //!   buffered writes

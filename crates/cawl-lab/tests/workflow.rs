@@ -139,7 +139,8 @@ const DIAMOND: &str = "[files]\nraw = \"3M\"\n\"half*\" = \"2M\"\n\
     [[task]]\nname = \"half{}\"\ncount = 2\nreads = [\"all\"]\ncompute = \"20ms\"\nwrites = [\"half{}\"]\nblock = \"64K\"\n\
     [[task]]\nname = \"sum\"\nprocessors = 2\nreads = [\"half*\"]\ncompute = \"10ms\"\nwrites = [\"sum=1M\"]\nfsync = true\n";
 
-/// A workflow that is run for real, once, with a profile that is the same on each machine, in the folder `disk`.
+/// A workflow that is run for real, once, with a profile that is the same on each machine, in the folder
+/// `disk`.
 fn real(dir: &Dir, text: &str, args: &[&str]) -> Command {
     fs::create_dir_all(dir.path().join("disk")).unwrap();
     written(dir, "real.toml", text);

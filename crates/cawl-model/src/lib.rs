@@ -51,8 +51,8 @@
 //! ```
 //!
 //! [`OpenLoop`] keeps the clocks of several threads, so that a simulator need not. The models are [`MODELS`]:
-//! `kernel` follows the laws of Linux ([`Kernel`]), `cawl` those of the CAWL paper, `naive` divides bytes by a
-//! rate.
+//! `kernel` follows the laws of Linux ([`Kernel`]), `cawl` those of the CAWL paper, `naive` divides bytes by
+//! a rate.
 #![forbid(unsafe_code)]
 
 mod block;

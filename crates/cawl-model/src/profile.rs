@@ -132,8 +132,8 @@ constants! {
         stream: Measured<Rate> = "stream copy";
         /// Page-cache write of fresh pages while the flusher is idle (`bw_ram`).
         fresh: Measured<Rate> = "fresh pages";
-        /// Page-cache write of fresh pages on cold memory (`bw_ram_cold`): the host of a virtual machine took it
-        /// back. None: never seen on this machine.
+        /// Page-cache write of fresh pages on cold memory (`bw_ram_cold`): the host of a virtual machine took
+        /// it back. None: never seen on this machine.
         cold: Option<Measured<Rate>> = "fresh pages, cold memory";
         /// The part of fresh pages that were cold while this was measured, between 0 and 1. None: not known.
         cold_share: Option<Measured<f64>> = "share of cold memory";
@@ -148,7 +148,8 @@ constants! {
         near: Option<Measured<Rate>> = "copy within it";
         /// Copying out of the page cache what is in memory, in large folios. None: as `cached`.
         read: Option<Measured<Rate>> = "read from memory", as cached;
-        /// Copying out of the page cache a file of up to `hot_size`, in the processor's cache. None: as `read`.
+        /// Copying out of the page cache a file of up to `hot_size`, in the processor's cache. None: as
+        /// `read`.
         read_hot: Option<Measured<Rate>> = "read from the processor's cache", as read();
         /// Reading what no device has to read (holes of a file) into new pages of the page cache: they are
         /// allocated, filled and copied out. None: as `fresh`.
@@ -156,8 +157,8 @@ constants! {
         /// Bytes of a cached file of which every second block's description is in the processor's cache
         /// ([`blocks_out`]). None: all are.
         block_cache: Option<Bytes>;
-        /// Rate at which pages count as dirty with their folio, when another page of it is rewritten. None: at
-        /// once.
+        /// Rate at which pages count as dirty with their folio, when another page of it is rewritten. None:
+        /// at once.
         folio: Option<Measured<Rate>> = "rest of a folio";
         /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
         flush_factor: Measured<f64> = "factor while flushing";
@@ -180,17 +181,18 @@ constants! {
         write: Measured<Rate> = "device write";
         /// Large direct reads (`bw_rdev`).
         read: Measured<Rate> = "device read";
-        /// From asking the device for a block until its reader goes on, away from the block before and without
-        /// the transfer (`pread` of 4 KiB with O_DIRECT at random places). None: `seek` and `latency`.
+        /// From asking the device for a block until its reader goes on, away from the block before and
+        /// without the transfer (`pread` of 4 KiB with O_DIRECT at random places). None: `seek` and
+        /// `latency`.
         read_latency: Option<Measured<Nanos>> = "latency of a read";
-        /// Rate at which a file that is read ahead comes: several requests are on their way at a time. None: as
-        /// `read`.
+        /// Rate at which a file that is read ahead comes: several requests are on their way at a time. None:
+        /// as `read`.
         sequential_read: Option<Measured<Rate>> = "read ahead", as read;
         /// It completes the requests of a window of readahead together, not one after another.
         #[serde(default)]
         completes_together: Option<bool> => setting;
-        /// `read` of what is in the device's own cache (a controller's, a storage server's, a virtual machine's
-        /// host's). None: it has none, or that was not found.
+        /// `read` of what is in the device's own cache (a controller's, a storage server's, a virtual
+        /// machine's host's). None: it has none, or that was not found.
         cached_read: Option<Measured<Rate>> = "read from the device's cache";
         /// `read_latency` of what is in the device's own cache. None: it has none, or that was not found.
         cached_read_latency: Option<Measured<Nanos>> = "latency of that";
@@ -209,31 +211,32 @@ constants! {
         /// What a direct write takes longer into new blocks: they are allocated, and the inode grows
         /// (`ext4_iomap_alloc`, `ext4_handle_inode_extension`, 6.18). None: it is a part of `sync_call`.
         allocation: Option<Measured<Nanos>> = "allocation, direct write";
-        /// What a direct write takes longer that extends its file, or fills a hole of it, by a part of a block of
-        /// the filesystem: it has the inode for itself (`ext4_dio_write_checks`, `ext4_unaligned_io`), and the
-        /// rest of a new block is zeroed (`iomap_dio_zero`, 6.18). None: nothing, and it is taken to allocate a
-        /// block.
+        /// What a direct write takes longer that extends its file, or fills a hole of it, by a part of a
+        /// block of the filesystem: it has the inode for itself (`ext4_dio_write_checks`,
+        /// `ext4_unaligned_io`), and the rest of a new block is zeroed (`iomap_dio_zero`, 6.18). None:
+        /// nothing, and it is taken to allocate a block.
         partial: Option<Measured<Nanos>> = "part of a block, direct write";
-        /// What a synchronous write through the page cache takes longer into new blocks than a direct one would
-        /// that need not allocate them: delayed allocation, and handing over its pages (`ext4_writepages`, 6.18).
-        /// None: it is a part of `sync_call`.
+        /// What a synchronous write through the page cache takes longer into new blocks than a direct one
+        /// would that need not allocate them: delayed allocation, and handing over its pages
+        /// (`ext4_writepages`, 6.18). None: it is a part of `sync_call`.
         delayed_allocation: Option<Measured<Nanos>> = "allocation, synchronous write";
         /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`) and its latency.
         sync_call: Measured<Nanos> = "synchronous call, fixed part";
-        /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal commit
-        /// and device cache flush (`sc_fsync`).
+        /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal
+        /// commit and device cache flush (`sc_fsync`).
         fsync: Measured<Nanos> = "fsync";
-        /// A flush of the device's cache alone, which is what fsync costs when there is nothing to commit. None:
-        /// half of `fsync`.
+        /// A flush of the device's cache alone, which is what fsync costs when there is nothing to commit.
+        /// None: half of `fsync`.
         flush: Option<Measured<Nanos>> = "flush";
-        /// What a wait takes longer if the device was idle for a millisecond before: its queue, and the host's
-        /// thread that serves it, must wake up. It grows as [`CallConstants::away`] does. None: nothing.
+        /// What a wait takes longer if the device was idle for a millisecond before: its queue, and the
+        /// host's thread that serves it, must wake up. It grows as [`CallConstants::away`] does. None:
+        /// nothing.
         idle: Option<Measured<Nanos>> = "after 1 ms of idling";
         /// What each request of a wait takes beyond the first, without seek and transfer: pages that lie
         /// scattered need several. None: nothing.
         request: Option<Measured<Nanos>> = "further request of a wait";
-        /// What each folio of the page cache takes beyond the first that a wait hands to the device, without the
-        /// transfer. None: nothing.
+        /// What each folio of the page cache takes beyond the first that a wait hands to the device, without
+        /// the transfer. None: nothing.
         folio: Option<Measured<Nanos>> = "further folio of a wait";
         /// Rate at which it discards blocks that a call frees, which waits for that (`ext4_issue_discard`, 6.18:
         /// ext4 without a journal, mounted with `discard`). None: no call waits.
@@ -244,7 +247,8 @@ constants! {
         seek: Measured<Nanos> = "seek";
         /// Logical block size (`bs`), in bytes.
         block: Bytes => setting;
-        /// Most data under writeback at a time, in bytes: what the request queue holds of the longest requests.
+        /// Most data under writeback at a time, in bytes: what the request queue holds of the longest
+        /// requests.
         #[serde(default = "mib::<64>")]
         queue: Bytes;
         /// Rate to which the kernel holds writers when throttling begins (`dirty_ratelimit`), in bytes per
@@ -264,8 +268,8 @@ constants! {
         strict_limit: bool => setting;
         /// Its filesystem, for where a trace does not tell which one it is. None: as ext4.
         filesystem: Option<FilesystemKind> => setting;
-        /// fdatasync and O_DSYNC write the inode for new time stamps alone, as ext4 without a journal does (6.18,
-        /// requests counted in `/sys/block/*/stat`).
+        /// fdatasync and O_DSYNC write the inode for new time stamps alone, as ext4 without a journal does
+        /// (6.18, requests counted in `/sys/block/*/stat`).
         #[serde(default)]
         syncs_stamps: bool => setting;
         /// Its files are elsewhere, and this is the way to them. None: it is a device of this machine.
@@ -314,56 +318,58 @@ constants! {
     CallConstants retired odd read_folio {
         /// A write into the page cache (`sc_w`).
         write: Measured<Nanos> = "write call";
-        /// What each new folio of the page cache costs in addition to its pages (`write_begin` and `write_end` of
-        /// the filesystem, which reserves blocks for it). None: nothing.
+        /// What each new folio of the page cache costs in addition to its pages (`write_begin` and
+        /// `write_end` of the filesystem, which reserves blocks for it). None: nothing.
         folio: Option<Measured<Nanos>> = "new folio";
         /// What a write costs in addition that makes a clean inode dirty: `__mark_inode_dirty` and what the
         /// filesystem does then. None: nothing.
         inode: Option<Measured<Nanos>> = "clean inode";
-        /// What a write costs in addition a millisecond after its thread's previous one: by then the processor's
-        /// caches, its page table entries and its branch predictors hold something else. It grows with the square
-        /// root of that time, up to ten milliseconds. None: nothing. Profiles made before this have what it is
-        /// after a wait, which is about the same.
+        /// What a write costs in addition a millisecond after its thread's previous one: by then the
+        /// processor's caches, its page table entries and its branch predictors hold something else. It grows
+        /// with the square root of that time, up to ten milliseconds. None: nothing. Profiles made before
+        /// this have what it is after a wait, which is about the same.
         #[serde(default, alias = "after_wait")]
         away: Option<Measured<Nanos>> = "after 1 ms elsewhere";
-        /// What a write costs in addition 10 µs after its thread's previous one. None: `away` by the square root.
+        /// What a write costs in addition 10 µs after its thread's previous one. None: `away` by the square
+        /// root.
         away_soon: Option<Measured<Nanos>> = "after 10 µs elsewhere";
-        /// What a write into new pages costs in addition that lie apart from the latest ones written to its file:
-        /// other nodes of the page cache's tree and of the filesystem's extents are looked up. None: nothing.
+        /// What a write into new pages costs in addition that lie apart from the latest ones written to its
+        /// file: other nodes of the page cache's tree and of the filesystem's extents are looked up. None:
+        /// nothing.
         jump: Option<Measured<Nanos>> = "new pages apart";
-        /// What a write costs in addition for each page that no write has gone over since it was allocated, where
-        /// each page is a folio of its own: the second access (`folio_mark_accessed`). None: nothing.
+        /// What a write costs in addition for each page that no write has gone over since it was allocated,
+        /// where each page is a folio of its own: the second access (`folio_mark_accessed`). None: nothing.
         over: Option<Measured<Nanos>> = "page written over first";
         /// What a write costs in addition for each cached, clean folio that it makes dirty
         /// (`folio_account_dirtied`). None: nothing.
         clean: Option<Measured<Nanos>> = "clean folio";
         /// What a write costs in addition for each block of a cached folio that it covers in part, beyond its
-        /// own: the filesystem goes through all of them (`ext4_block_write_begin`, `block_commit_write`). None:
-        /// nothing.
+        /// own: the filesystem goes through all of them (`ext4_block_write_begin`, `block_commit_write`).
+        /// None: nothing.
         block: Option<Measured<Nanos>> = "block of a large folio";
-        /// What each block of a folio that a write covers in part costs if its description (`struct buffer_head`)
-        /// is not in the processor's cache. None: as `block`.
+        /// What each block of a folio that a write covers in part costs if its description (`struct
+        /// buffer_head`) is not in the processor's cache. None: as `block`.
         block_far: Option<Measured<Nanos>> = "the same, from memory";
-        /// A write of no bytes, which reaches the filesystem and does nothing there: the change of mode, and what
-        /// any call of the filesystem costs. None: as much as `write`.
+        /// A write of no bytes, which reaches the filesystem and does nothing there: the change of mode, and
+        /// what any call of the filesystem costs. None: as much as `write`.
         empty: Option<Measured<Nanos>> = "write of no bytes", as write;
         /// A read from the page cache, beyond the copy. None: as much as `write`.
         read: Option<Measured<Nanos>> = "read call", as write;
         /// A read at the end of the file, of no bytes. None: as much as `read`.
         empty_read: Option<Measured<Nanos>> = "read at the end of a file", as read();
-        /// What a read takes for each folio whose pages are in memory, its first too: copying begins anew there.
-        /// None: nothing.
+        /// What a read takes for each folio whose pages are in memory, its first too: copying begins anew
+        /// there. None: nothing.
         read_folio_far: Option<Measured<Nanos>> = "folio of a read from memory";
         /// What a read takes longer that begins in a folio in memory, away from the latest read. None: as
         /// `read_folio_far`.
         read_apart: Option<Measured<Nanos>> = "read in the middle of one";
         /// What a read takes longer 1 ms after its thread's previous call. None: as much as `away`.
         read_away: Option<Measured<Nanos>> = "read after 1 ms elsewhere";
-        /// What a read takes longer for each page of the memory it goes to that the program had not touched before:
-        /// a page fault, in which a page is allocated and cleared. None: nothing.
+        /// What a read takes longer for each page of the memory it goes to that the program had not touched
+        /// before: a page fault, in which a page is allocated and cleared. None: nothing.
         fault: Option<Measured<Nanos>> = "page read into that is touched first";
-        /// What the first call of a stream takes longer: the C library asks for the file's block size and allocates
-        /// the buffer. None: nothing.
+        /// What the first call of a stream takes longer: the C library asks for the file's block size and
+        /// allocates the buffer. None: nothing.
         buffer: Option<Measured<Nanos>> = "first call of a stream, beyond";
         /// Opening a file that exists, its name in the kernel's cache. None: as much as `write`.
         open: Option<Measured<Nanos>> = "open", as write;
@@ -372,8 +378,8 @@ constants! {
         /// Taking away a name of a file: what a rename, a link or the end of a folder takes is derived from
         /// it. None: four times as much as `open`.
         name: Option<Measured<Nanos>> = "name that goes";
-        /// Looking at a name that the kernel's cache has (stat): what a look at a folder's entries takes is derived
-        /// from it. None: 0.9 times as much as `open`.
+        /// Looking at a name that the kernel's cache has (stat): what a look at a folder's entries takes is
+        /// derived from it. None: 0.9 times as much as `open`.
         stat: Option<Measured<Nanos>> = "stat of a name";
         /// Closing a file. None: as much as `empty`.
         close: Option<Measured<Nanos>> = "close", as empty();

@@ -40,8 +40,8 @@ pub struct ExperimentArgs {
     /// Folder for the results, new or empty
     #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
     pub out: PathBuf,
-    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` and `dvs` 3); from 2 on the report of figures
-    /// has a noise floor
+    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` and `dvs` 3); from 2 on the report of
+    /// figures has a noise floor
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
     pub repeats: Option<usize>,
     /// Fewer runs, of the documents' experiments

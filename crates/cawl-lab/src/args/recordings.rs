@@ -61,8 +61,8 @@ pub struct CompareArgs {
 /// Tabulate what each constant of a profile moves
 ///
 /// Each is left out in turn, what stands for it takes its place, and the runs are replayed through the model
-/// `kernel` in open loop. Columns: the run that is moved most, and by how much (change of the predicted sum); runs
-/// that are moved by 0.1 %; median over runs of how much larger the total error gets.
+/// `kernel` in open loop. Columns: the run that is moved most, and by how much (change of the predicted sum);
+/// runs that are moved by 0.1 %; median over runs of how much larger the total error gets.
 #[derive(clap::Args)]
 pub struct WorthArgs {
     /// Traces of real programs, and folders of recorded runs

@@ -26,9 +26,9 @@ pub struct TuneArgs {
     /// Patterns whose names begin like this, as new, append-record [default: all]
     #[arg(long = "pattern", value_name = "NAME,…", value_delimiter = ',')]
     pub patterns: Vec<String>,
-    /// What settings are made of, in the words of docs/reference/WHATIF.md: split=SIZE and buffer=SIZE; fsync=none, end or
-    /// N; sync, dsync, direct, direct+dsync or direct=off; limits=BACKGROUND,HARD or limits=own. May be
-    /// repeated; what is not named has its default values (docs/science/TUNE.md)
+    /// What settings are made of, in the words of docs/reference/WHATIF.md: split=SIZE and buffer=SIZE;
+    /// fsync=none, end or N; sync, dsync, direct, direct+dsync or direct=off; limits=BACKGROUND,HARD or
+    /// limits=own. May be repeated; what is not named has its default values (docs/science/TUNE.md)
     #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = tried)]
     pub tries: Vec<Choices>,
     /// Bytes of a pattern at most

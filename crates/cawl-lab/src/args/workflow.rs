@@ -17,9 +17,9 @@ use crate::workflow::Cluster;
 /// How long does a workflow take on these hosts, and why?
 ///
 /// FILE is WfCommons JSON, or TOML: tasks that read files, compute and write files, with what each comes
-/// after. All calls are made on paper, with a page cache and dirty limits for every host. Prints the makespan, its
-/// causes, the critical path, and what changes of the machine would do. docs/science/WORKFLOWS.md explains
-/// both formats and the laws.
+/// after. All calls are made on paper, with a page cache and dirty limits for every host. Prints the
+/// makespan, its causes, the critical path, and what changes of the machine would do.
+/// docs/science/WORKFLOWS.md explains both formats and the laws.
 #[derive(clap::Args)]
 pub struct WorkflowArgs {
     /// The workflow

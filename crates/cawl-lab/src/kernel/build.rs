@@ -20,8 +20,8 @@ const PATCH: &str = include_str!("ubd.patch");
 const NOT: &str =
     "MODULES SOUND WERROR DEBUG_INFO REISERFS_FS AUTOFS_FS ISO9660_FS WIRELESS INPUT HID_SUPPORT";
 
-/// The program of a release, or of a path: the program itself, an archive of sources, or their folder. What is
-/// built from `linux-source-7.2.tar.xz` or `linux-7.2/` is 7.2 from then on.
+/// The program of a release, or of a path: the program itself, an archive of sources, or their folder. What
+/// is built from `linux-source-7.2.tar.xz` or `linux-7.2/` is 7.2 from then on.
 pub(super) fn kernel(release: &Path) -> anyhow::Result<PathBuf> {
     let is_path = release.components().count() > 1;
     let is_source = release.is_dir() || release.extension().is_some_and(|end| end == "xz");

@@ -27,8 +27,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Name of a file in the root of each mount that has them as JSON. No folder lists it; to read it costs and
-    /// counts nothing.
+    /// Name of a file in the root of each mount that has them as JSON. No folder lists it; to read it costs
+    /// and counts nothing.
     pub const FILE: &str = ".requests";
 
     /// What has come from a mount so far. An error means that it is none, or that it has ended.

@@ -107,7 +107,8 @@ impl Tree {
         self.attributes(ino)
     }
 
-    /// The kernel has forgotten this many lookups of a node. What it had, if it is gone: to free that takes time.
+    /// The kernel has forgotten this many lookups of a node. What it had, if it is gone: to free that takes
+    /// time.
     pub fn forget(&mut self, ino: INodeNo, lookups: u64) -> Option<Kind> {
         let node = self.node(ino).ok()?;
         node.lookups = node.lookups.saturating_sub(lookups);

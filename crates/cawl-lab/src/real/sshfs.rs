@@ -1,5 +1,5 @@
-//! sshfs, with an sshd of its own: started for the one connection as inetd would, so it listens nowhere. Keys,
-//! settings and the server's files lie in memory, in a tmpfs that goes with the mount.
+//! sshfs, with an sshd of its own: started for the one connection as inetd would, so it listens nowhere.
+//! Keys, settings and the server's files lie in memory, in a tmpfs that goes with the mount.
 
 use std::fmt::Write;
 use std::fs;

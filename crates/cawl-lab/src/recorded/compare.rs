@@ -67,8 +67,8 @@ const FLOOR: &str = "floor";
 /// Two recordings may agree by chance: errors are compared with no less than this.
 const MIN_FLOOR: f64 = 0.03;
 
-/// Replays the runs through the models of these options; `again` are second recordings of the same runs, matched
-/// by name, for the noise floor.
+/// Replays the runs through the models of these options; `again` are second recordings of the same runs,
+/// matched by name, for the noise floor.
 pub fn compare(
     profile: &HostProfile,
     options: &AnalysisOptions,

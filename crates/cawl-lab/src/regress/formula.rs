@@ -1,8 +1,7 @@
 //! Formulas of linear models in the notation of Wilkinson and Rogers (1973), as R has it.
 //!
-//! `response ~ term + …`: a term is a column, `log(…)` or `I(…)` of an arithmetic expression of
-//! columns, an interaction `a:b`, or `a * b`, which is `a + b + a:b`. `- 1` or `+ 0` leaves out the
-//! intercept.
+//! `response ~ term + …`: a term is a column, `log(…)` or `I(…)` of an arithmetic expression of columns, an
+//! interaction `a:b`, or `a * b`, which is `a + b + a:b`. `- 1` or `+ 0` leaves out the intercept.
 
 use std::fmt;
 

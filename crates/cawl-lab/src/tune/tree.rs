@@ -1,9 +1,10 @@
 //! The decision tree that loses least.
 //!
-//! The law: **of all trees of a depth the one is taken whose choices lose least, and no leaf chooses a setting
-//! that does not suit one of its patterns.** What is lost in a pattern is 1 less what the choice reaches of the
-//! best. The features of a grid have few values, so all trees are looked at: the best tree of a set of
-//! patterns is a choice for all of them, or a question with the best trees of the two sets that it leads to.
+//! The law: **of all trees of a depth the one is taken whose choices lose least, and no leaf chooses a
+//! setting that does not suit one of its patterns.** What is lost in a pattern is 1 less what the choice
+//! reaches of the best. The features of a grid have few values, so all trees are looked at: the best tree of
+//! a set of patterns is a choice for all of them, or a question with the best trees of the two sets that it
+//! leads to.
 
 use std::collections::HashMap;
 

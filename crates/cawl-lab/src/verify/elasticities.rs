@@ -1,9 +1,9 @@
-//! What `whatif --sensitivity` says of a part of the machine, and what programs really do on emulated disks where
-//! that part is another one.
+//! What `whatif --sensitivity` says of a part of the machine, and what programs really do on emulated disks
+//! where that part is another one.
 //!
-//! The rule: the elasticity of the time in calls, by how many percent it changes where the part is one percent
-//! larger, is within a fifth of what is measured, or within 0.05. It is measured where the part is [`FACTOR`] times
-//! as large and as small, in pairs of runs that take turns.
+//! The rule: the elasticity of the time in calls, by how many percent it changes where the part is one
+//! percent larger, is within a fifth of what is measured, or within 0.05. It is measured where the part is
+//! [`FACTOR`] times as large and as small, in pairs of runs that take turns.
 
 use std::fs;
 use std::path::Path;
@@ -26,8 +26,8 @@ use crate::{DiskSpec, Filesystem, lowered_limits};
 const FACTOR: f64 = 1.3;
 /// Pairs of runs for each part, after one that is not counted.
 const PAIRS: usize = 5;
-/// Which disk, or limit, has its turn for two runs that are held back: the kernel's rate and limits follow what a
-/// disk writes in seconds, and a disk's part of the limits follows what the others write.
+/// Which disk, or limit, has its turn for two runs that are held back: the kernel's rate and limits follow
+/// what a disk writes in seconds, and a disk's part of the limits follows what the others write.
 const BLOCKS: [usize; 4] = [0, 1, 1, 0];
 /// Writes before such runs.
 const SETTLING: usize = 4;

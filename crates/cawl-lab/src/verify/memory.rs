@@ -1,5 +1,5 @@
-//! Memory that is short: what of its files a program has in the page cache in a control group with a limit, as
-//! the kernel tells (fincore of util-linux), and as the model does.
+//! Memory that is short: what of its files a program has in the page cache in a control group with a limit,
+//! as the kernel tells (fincore of util-linux), and as the model does.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -39,7 +39,8 @@ pub(super) fn constants(bench: &Bench, spec: NetSpec) -> anyhow::Result<Vec<Figu
     let written = undisturbed(20, || direct.write_all_at(buffer.bytes(), 0))?;
     let read = undisturbed(20, || direct.read_exact_at(buffer.bytes_mut(), 0))?;
     let time = |what: &str, should: f64, found: f64| {
-        // Two processes are woken on the way of a request; even an idle machine takes 2 µs more or less for it.
+        // Two processes are woken on the way of a request; even an idle machine takes 2 µs more or less for
+        // it.
         Figure::new(format!("{what}, µs"), should / 1e3, found / 1e3, 0.05, 2.0)
     };
     let rate = |what: &str, took: f64| {

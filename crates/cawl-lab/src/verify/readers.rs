@@ -1,5 +1,5 @@
-//! Programs that read, on emulated disks: what `cawl-cli run` makes of them as calibrated, and a reader beside
-//! a writer.
+//! Programs that read, on emulated disks: what `cawl-cli run` makes of them as calibrated, and a reader
+//! beside a writer.
 //!
 //! A run of the two is a trace. `cargo test` replays those in crates/cawl-lab/recordings.
 
@@ -111,7 +111,8 @@ fn warm_memory(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command of the shell in the folder, cold, under `cawl-cli run`, whose trace and report go to `home`.
+/// Runs a command of the shell in the folder, cold, under `cawl-cli run`, whose trace and report go to
+/// `home`.
 pub(super) fn run_cold(bench: &Bench, home: &Path, folder: &Path, command: &str) -> anyhow::Result<()> {
     run(Command::new("sync").arg("-f").arg(folder))?;
     drop_cached(folder)?;

@@ -1,7 +1,7 @@
 //! Programs that nobody here wrote, under the tracer and without: `cawl-lab verify strangers [NAME…]`.
 //!
-//! The work is done by a Python program (strangers/run.py), in roots that debootstrap makes; the programs are a
-//! table (strangers/programs.txt).
+//! The work is done by a Python program (strangers/run.py), in roots that debootstrap makes; the programs are
+//! a table (strangers/programs.txt).
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

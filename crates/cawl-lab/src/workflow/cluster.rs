@@ -236,7 +236,8 @@ mod tests {
         };
         let larger = with("ram=1G");
         let zone = &larger.zones[0];
-        // As much as the page cache of such a machine has, a half of it free, of which three quarters are cold.
+        // As much as the page cache of such a machine has, a half of it free, of which three quarters are
+        // cold.
         let page = cluster.hosts[0].profile.kernel.page;
         let cached = dirtyable(Bytes::mib(1024), page).0 / page.0;
         let (free, cold) = (zone.free[1], zone.cold.as_ref().unwrap()[1]);

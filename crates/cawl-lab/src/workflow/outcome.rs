@@ -67,8 +67,8 @@ impl Outcome {
         self.tasks.iter().map(|ran| ran.end).max().unwrap_or_default().since(Time(0))
     }
 
-    /// The tasks whose times add up to the makespan, the first one first, and why each began when it did. In a
-    /// real run what the start of processes takes is missing between them.
+    /// The tasks whose times add up to the makespan, the first one first, and why each began when it did. In
+    /// a real run what the start of processes takes is missing between them.
     pub fn critical_path(&self, workflow: &Workflow) -> Vec<(usize, Because)> {
         let last = (0..self.tasks.len()).rev().max_by_key(|task| self.tasks[*task].end);
         let mut path = Vec::new();

@@ -112,9 +112,9 @@ impl<'a> Runner<'a> {
         Ok((Outcome { tasks, notes }, Memory { free, slower }))
     }
 
-    /// Touches as much memory as the files have, twice: a run gets what was touched, and the first time is slower
-    /// by what the host has taken back, of which it meets at least [`ENOUGH`] where there is so much. Returns how
-    /// many seconds a byte of that takes longer, if it met so much.
+    /// Touches as much memory as the files have, twice: a run gets what was touched, and the first time is
+    /// slower by what the host has taken back, of which it meets at least [`ENOUGH`] where there is so much.
+    /// Returns how many seconds a byte of that takes longer, if it met so much.
     fn touch_memory(&self) -> Option<f64> {
         let found = cawl_host::free::sample();
         let bytes = |of| found.as_ref().map_or(0, |found| pages(found, of)) * cawl_host::page().0;
@@ -238,8 +238,8 @@ fn pages(memory: &MemoryFacts, of: fn(&ZoneFacts) -> Option<&Vec<u64>>) -> u64 {
     blocks.map(|(order, blocks)| blocks << order).sum()
 }
 
-/// Free memory right behind a pass in which the kernel told the host of a part of it: when the next one begins is
-/// known then, and nothing else tells. At once where that cannot be seen.
+/// Free memory right behind a pass in which the kernel told the host of a part of it: when the next one
+/// begins is known then, and nothing else tells. At once where that cannot be seen.
 fn behind_a_pass() -> Option<MemoryFacts> {
     let cold = |memory: &MemoryFacts| pages(memory, |zone| zone.cold.as_ref());
     let mut found = cawl_host::free::sample()?;

@@ -28,7 +28,8 @@ pub struct Options<'a> {
 /// Steps after which a simulation is watched.
 const STEPS: u64 = 4096;
 
-/// Runs all tasks on paper. `watch` is told from time to time how many have ended; its error ends the simulation.
+/// Runs all tasks on paper. `watch` is told from time to time how many have ended; its error ends the
+/// simulation.
 ///
 /// # Errors
 /// Where there is no such model, or it failed.
@@ -264,7 +265,8 @@ impl<'a> Paper<'a> {
     }
 }
 
-/// What the hosts share: the server's bandwidth, of which each that has a task at its files has an equal part.
+/// What the hosts share: the server's bandwidth, of which each that has a task at its files has an equal
+/// part.
 struct Share {
     /// The server's; None where nothing is shared.
     bandwidth: Option<Rate>,

@@ -1,5 +1,5 @@
-//! Workflows in WfCommons' JSON (WfFormat): 1.5 and later, which keep what was specified from what was executed,
-//! and 1.2 to 1.4, in which a task has both (github.com/wfcommons/WfFormat).
+//! Workflows in WfCommons' JSON (WfFormat): 1.5 and later, which keep what was specified from what was
+//! executed, and 1.2 to 1.4, in which a task has both (github.com/wfcommons/WfFormat).
 
 use std::collections::HashMap;
 

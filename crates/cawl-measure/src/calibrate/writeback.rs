@@ -432,8 +432,7 @@ struct InPieces {
     counts: Vec<Count>,
 }
 
-/// Writes a new file piece by piece; if `flushing`, each is written back while
-/// the next one is written.
+/// Writes a new file piece by piece; if `flushing`, each is written back while the next one is written.
 fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<InPieces> {
     let file = bench.scratch.file("pieces")?;
     let (hand_over, pieces) = std::sync::mpsc::channel::<u64>();

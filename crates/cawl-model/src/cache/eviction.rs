@@ -3,8 +3,8 @@
 //! The law (mm/vmscan.c, mm/memcontrol.c, 6.18): a page that comes into the cache takes free memory. The
 //! machine's is used down to the low watermarks of its zones; then kswapd reclaims until they are at the high
 //! ones, from the lists of all control groups in proportion to their lengths (`shrink_node_memcgs`,
-//! `get_scan_count`). A group with a limit reclaims from its own lists when a page would exceed it, 32 pages at
-//! least (`try_charge_memcg`). [`Recency`] has the law of the lists.
+//! `get_scan_count`). A group with a limit reclaims from its own lists when a page would exceed it, 32 pages
+//! at least (`try_charge_memcg`). [`Recency`] has the law of the lists.
 //!
 //! Here pages are reclaimed between two calls, so that a call finds what it has read itself. Files in memory
 //! take memory and are on none of these lists: without swap they stay. Reclaim takes no time.

@@ -2,12 +2,12 @@
 //! mm/swap.c, mm/vmscan.c and mm/workingset.c, 6.18), where the multi-generational LRU is off.
 //!
 //! The law: a page that comes in goes to the head of the *inactive* list. A read marks it as referenced, the
-//! next read of it puts it on the *active* list (`folio_mark_accessed`); writes do neither. Reclaim takes pages
-//! from the tail of the inactive list, whether referenced or not. What is dirty or under writeback is passed
-//! over, and goes first once it is clean (`folio_rotate_reclaimable`). Pages move from the tail of the active
-//! list to the head of the inactive one while that is low (`inactive_is_low`), or while pages come back. A page
-//! comes back, and is active at once, if no more pages were reclaimed or activated since it was reclaimed than
-//! are active (`workingset_test_recent`); one that is written anew does not.
+//! next read of it puts it on the *active* list (`folio_mark_accessed`); writes do neither. Reclaim takes
+//! pages from the tail of the inactive list, whether referenced or not. What is dirty or under writeback is
+//! passed over, and goes first once it is clean (`folio_rotate_reclaimable`). Pages move from the tail of the
+//! active list to the head of the inactive one while that is low (`inactive_is_low`), or while pages come
+//! back. A page comes back, and is active at once, if no more pages were reclaimed or activated since it was
+//! reclaimed than are active (`workingset_test_recent`); one that is written anew does not.
 
 use super::shelves::{Entry, Law, Pages, Reclaimable, Shelves};
 use crate::block::Block;
@@ -44,8 +44,8 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// The pages of a file from `start` up to `end` have come in, as far as they are not here: they were read,
-    /// or written.
+    /// The pages of a file from `start` up to `end` have come in, as far as they are not here: they were
+    /// read, or written.
     pub(super) fn insert(&mut self, file: u32, start: u64, end: u64, read: bool) {
         for (key, from, to) in pieces(start, end) {
             let at = self.find_or_add((file, key));
@@ -97,8 +97,8 @@ impl Lists {
     }
 
     /// How many pages move from the active list to the inactive one while `wanted` are reclaimed: both are
-    /// scanned in proportion to their lengths (`get_scan_count`), if the inactive one is low or pages come back
-    /// (`prepare_scan_control`).
+    /// scanned in proportion to their lengths (`get_scan_count`), if the inactive one is low or pages come
+    /// back (`prepare_scan_control`).
     pub(super) fn to_deactivate([inactive, active]: [u64; 2], returned: bool, wanted: u64) -> u64 {
         if returned || Lists::is_low(inactive, active) {
             let part = u128::from(wanted) * u128::from(active) / u128::from(inactive.max(1));
@@ -146,7 +146,8 @@ impl Lists {
         reclaimed
     }
 
-    /// Reclaims up to `wanted` pages of an entry of the inactive list; how many, and the entry if it has more.
+    /// Reclaims up to `wanted` pages of an entry of the inactive list; how many, and the entry if it has
+    /// more.
     fn reclaim_entry(
         &mut self,
         entry: Entry,

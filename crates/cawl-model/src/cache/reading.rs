@@ -75,8 +75,8 @@ impl Cache {
         self.file(at).holes.count(start, end)
     }
 
-    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read. None of them is
-    /// marked.
+    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read. None of
+    /// them is marked.
     pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64, source: Source) {
         self.read(at, start, end, source);
         let file = self.file_mut(at);

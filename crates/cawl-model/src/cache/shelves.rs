@@ -196,8 +196,8 @@ impl<const LISTS: usize, const MARKS: usize, L: Law<LISTS, MARKS>> Shelves<LISTS
         }
     }
 
-    /// The kernel counts so many pages on the inactive lists and on the active ones: the difference to what is
-    /// known is of unknown files.
+    /// The kernel counts so many pages on the inactive lists and on the active ones: the difference to what
+    /// is known is of unknown files.
     pub(super) fn correct(&mut self, counted: [u64; 2]) {
         let pages = self.pages();
         for active in [false, true] {
@@ -263,7 +263,8 @@ impl<const LISTS: usize, const MARKS: usize, L: Law<LISTS, MARKS>> Shelves<LISTS
         self.latest = None;
     }
 
-    /// Pages of a block have come to the head of a list that had `before` of it. It is where most of them came.
+    /// Pages of a block have come to the head of a list that had `before` of it. It is where most of them
+    /// came.
     pub(super) fn place(&mut self, at: u32, list: usize, before: u64, pages: u64) {
         if let Some(entry) = self.count(at, list, before, pages) {
             self.lists[list].entries.push_back(entry);
@@ -292,10 +293,10 @@ impl<const LISTS: usize, const MARKS: usize, L: Law<LISTS, MARKS>> Shelves<LISTS
 
     /// Puts pages on the lists that were cached before the first call; returns by how many the lists grow.
     ///
-    /// A block of which other pages are known, or were reclaimed, gets them at the head of the oldest list. Of
-    /// any other block, the kernel has counted them among the pages of unknown files: they take the place of as
-    /// many of these, next to the tail. If there are not as many, they are on the lists of another group, and
-    /// nothing changes.
+    /// A block of which other pages are known, or were reclaimed, gets them at the head of the oldest list.
+    /// Of any other block, the kernel has counted them among the pages of unknown files: they take the place
+    /// of as many of these, next to the tail. If there are not as many, they are on the lists of another
+    /// group, and nothing changes.
     pub(super) fn find_before(&mut self, file: u32, start: u64, end: u64) -> u64 {
         let (mut taken, oldest) = (0, self.oldest);
         for (key, from, to) in pieces(start, end) {

@@ -62,8 +62,8 @@ impl Writers {
         }
     }
 
-    /// The group has no place for `pages` more that are dirty: who allocates them waits in reclaim until as many are
-    /// written (`shrink_folio_list`, `reclaim_throttle`).
+    /// The group has no place for `pages` more that are dirty: who allocates them waits in reclaim until as
+    /// many are written (`shrink_folio_list`, `reclaim_throttle`).
     pub(super) fn wait_for_room(&mut self, machine: &mut Machine, call: &mut Call, pages: u64) {
         let Some(room) = machine.room else { return };
         let over = |machine: &mut Machine| (machine.level() + pages).saturating_sub(room.max(pages));

@@ -81,8 +81,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Most pauses of a call. After these it goes on though there is no room: a limit of nothing would hold it
-    /// for ever.
+    /// Most pauses of a call. After these it goes on though there is no room: a limit of nothing would hold
+    /// it for ever.
     pub(super) const PATIENCE: u32 = 100_000;
 
     /// Time passes in the call, until it is over.

@@ -9,8 +9,8 @@
 //!
 //! Writers that go on where the model would make them sleep say something about the dirty level, too: the
 //! kernel does not make them sleep at or below freerun, and does not let them go on at the limit. Where they
-//! sleep less than predicted for longer than any pause lasts, and than 50 ticks, the device has written what is
-//! above freerun.
+//! sleep less than predicted for longer than any pause lasts, and than 50 ticks, the device has written what
+//! is above freerun.
 //!
 //! Where no counters are told, time that only a sleep in `balance_dirty_pages` (6.18) explains counts at
 //! once: as long as a writer sleeps longer than thought the device has not got ahead of the model, as long as
@@ -139,8 +139,8 @@ impl Kernel {
         self.reads.judge(&mut self.machine, reader, prediction, (took, start + took), (wait, is_cold));
     }
 
-    /// What a read needs is thought to be there; if it `took` as long as a wait does, that comes only now, and what
-    /// the device was asked for later, after it.
+    /// What a read needs is thought to be there; if it `took` as long as a wait does, that comes only now,
+    /// and what the device was asked for later, after it.
     fn judge_late_read(&mut self, call: &Call, prediction: &Prediction, took: Seconds) {
         let read = &prediction.work.read;
         if prediction.parts[Cause::Read] == Nanos::ZERO && prediction.has_waited(took) {

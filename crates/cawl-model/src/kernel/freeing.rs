@@ -49,8 +49,9 @@ const EXTENT: f64 = 0.5;
 /// over nothing, with a journal and without, where the former takes 15 and 17.
 const HANDED: f64 = 1.75;
 
-/// Part of what a stat takes that passing over a deleted inode does (`recently_deleted`, `sb_find_get_block`): 0.107
-/// µs on ext4 of 6.18, where a stat took 1.43. What is learned of opens has what is not known of those passed over.
+/// Part of what a stat takes that passing over a deleted inode does (`recently_deleted`,
+/// `sb_find_get_block`): 0.107 µs on ext4 of 6.18, where a stat took 1.43. What is learned of opens has what
+/// is not known of those passed over.
 const PASSED: f64 = 0.075;
 /// The same of an open, which took 1.8.
 const PASSED_OF_OPEN: f64 = 0.06;
@@ -58,8 +59,8 @@ const PASSED_OF_OPEN: f64 = 0.06;
 /// Part of `calls.open` that opening and closing one folder again and again takes: on 6.18 1.4 of 1.8 µs.
 const FOLDER: f64 = 0.78;
 
-/// So many times as long as such an open it takes to make a file without a name (O_TMPFILE), if none is passed
-/// over: 6.1 to 6.5 µs on ext4 of 6.18.
+/// So many times as long as such an open it takes to make a file without a name (O_TMPFILE), if none is
+/// passed over: 6.1 to 6.5 µs on ext4 of 6.18.
 const NAMELESS: f64 = 4.4;
 
 /// How many inodes a file without a name passed over that took so long to make where opening its folder takes
@@ -165,8 +166,8 @@ impl Kernel {
         self.machine.devices[call.device].renamed = true;
     }
 
-    /// A descriptor of the call's file is closed. Those of one open file are closed together, mostly: a file is
-    /// released with its last one.
+    /// A descriptor of the call's file is closed. Those of one open file are closed together, mostly: a file
+    /// is released with its last one.
     pub(super) fn closed(&mut self, call: &mut Call, event: &Event) {
         if self.is_remote(call) {
             return;
@@ -210,8 +211,8 @@ impl Kernel {
         }
     }
 
-    /// A call that made a file was `late`: on the way to its inode it passed over more that were deleted lately
-    /// than is known, or fewer.
+    /// A call that made a file was `late`: on the way to its inode it passed over more that were deleted
+    /// lately than is known, or fewer.
     pub(super) fn judge_new_inode(&mut self, call: &Call, event: &Event, late: Seconds) {
         if !event.has(flag::CREATED) {
             return;

@@ -269,9 +269,10 @@ impl Reads {
         until
     }
 
-    /// Notes in the call's work how fast the device reads, by a wait for `coming` after which `pages` of the row
-    /// have come: the bytes since the previous wait, or since a first window was asked for, and the seconds
-    /// that have passed. Not if no further pages come, or if that was not known of an earlier wait of the call.
+    /// Notes in the call's work how fast the device reads, by a wait for `coming` after which `pages` of the
+    /// row have come: the bytes since the previous wait, or since a first window was asked for, and the
+    /// seconds that have passed. Not if no further pages come, or if that was not known of an earlier wait of
+    /// the call.
     fn note_speed(&mut self, call: &mut Call, coming: &PendingRead, pages: u64) {
         self.reached = pages;
         let read = &mut call.work.read;
@@ -345,7 +346,8 @@ impl Reads {
             if part == 1.0 || self.from_cache.contains(&device.id) {
                 continue;
             }
-            // Only what is still to be transferred takes more or less time, what else delays the device does not.
+            // Only what is still to be transferred takes more or less time, what else delays the device does
+            // not.
             let mut transfers = Seconds::ZERO;
             let stretch = |left: Seconds, transfers: Seconds| left + left.min(transfers) * (part - 1.0);
             for coming in self.pending.iter_mut().filter(|of| of.device == at) {

@@ -5,7 +5,8 @@
 //! reader's time. The device then reads them one request after another, and each is copied when it has come.
 //! A later window is opened when the reader meets the mark in the one before, and does not wait for it.
 //!
-//! When what a device was asked for comes, and what it does meanwhile, is told in [`pending_reads`](super::pending_reads).
+//! When what a device was asked for comes, and what it does meanwhile, is told in
+//! [`pending_reads`](super::pending_reads).
 //!
 //! What was cached before the first call is told by [`Op::Resident`]. Of a file of which it was not, all is
 //! taken to be cached until a read of the process takes as long as a device does; the next ones are read

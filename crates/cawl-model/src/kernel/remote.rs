@@ -165,8 +165,8 @@ impl Kernel {
     pub(super) fn remote_open(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
         let is_new = event.has(flag::CREATED);
         call.spend(Cause::Call, call.constants.open);
-        // A file that is cut off is asked for twice, too (`handle_truncate`, 6.18); where a filesystem tells no
-        // birth of a file, a new one looks the same.
+        // A file that is cut off is asked for twice, too (`handle_truncate`, 6.18); where a filesystem tells
+        // no birth of a file, a new one looks the same.
         let trips = match (is_new, cuts_off(event)) {
             (true, _) => remote.create,
             (false, true) => remote.open + remote.truncate,

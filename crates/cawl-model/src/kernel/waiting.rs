@@ -2,8 +2,8 @@
 //!
 //! The law: what must be on the device is submitted behind what is in flight already and waited for at the
 //! device's rate: that of synchronous calls, or for what its queue does not hold at once, that of writeback
-//! if it is higher. A wait for what was just submitted has the latency of a request. Transfers of several tasks
-//! follow each other.
+//! if it is higher. A wait for what was just submitted has the latency of a request. Transfers of several
+//! tasks follow each other.
 //!
 //! A function here that returns a time has booked them under their causes.
 
@@ -170,8 +170,9 @@ impl Machine {
         if pages > 0 {
             let &Timing { write, writeback, queue, .. } = &self.device(call).timing;
             let bytes = (pages * call.constants.page) as f64 * self.device(call).density();
-            // `ext4_writepages` hands over so much at a time; while the device writes it, the next is prepared.
-            // What follows, and what the queue does not hold at once, is written as fast as the flusher's.
+            // `ext4_writepages` hands over so much at a time; while the device writes it, the next is
+            // prepared. What follows, and what the queue does not hold at once, is written as fast as the
+            // flusher's.
             let alone = bytes.min(queue.as_f64()).min((BATCH * call.constants.page) as f64);
             let queued = write.max(writeback);
             let transfer = alone / write + (bytes - alone) / queued;

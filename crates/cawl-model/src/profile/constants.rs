@@ -56,8 +56,8 @@ impl HostProfile {
         [("memory", memory), ("device", device), ("calls", calls), ("kernel", kernel)]
     }
 
-    /// Shows every constant, in the order of the file; those of other devices under the name that `others` gives
-    /// them.
+    /// Shows every constant, in the order of the file; those of other devices under the name that `others`
+    /// gives them.
     pub fn each(&self, others: impl Fn(u64) -> String, mut each: impl FnMut(ShownConstant)) {
         self.tables().into_iter().for_each(|(name, table)| show(table, name, &mut each));
         for other in &self.others {
@@ -82,8 +82,8 @@ impl HostProfile {
         self.clone().find(name)?.number()
     }
 
-    /// The constants of memory, device and calls that a better machine could have otherwise: their names in the
-    /// file, and their values.
+    /// The constants of memory, device and calls that a better machine could have otherwise: their names in
+    /// the file, and their values.
     pub fn constants(&self) -> Vec<(String, f64)> {
         let mut all = Vec::new();
         self.each(

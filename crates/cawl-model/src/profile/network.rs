@@ -28,11 +28,10 @@ named! {
 crate::table::name!(CachePolicy);
 
 constants! {
-    /// A way over a network, and what the client does to avoid it. A round trip takes `device.latency`, a byte
-    /// `device.write` or `device.read`; what the flusher, fsync and close send is answered at `device.writeback`,
-    /// since several requests are under way at a time. Beyond
-    /// the data a synchronous write takes `device.sync_call`, fsync `device.fsync`, and `device.flush` after no
-    /// write.
+    /// A way over a network, and what the client does to avoid it. A round trip takes `device.latency`, a
+    /// byte `device.write` or `device.read`; what the flusher, fsync and close send is answered at
+    /// `device.writeback`, since several requests are under way at a time. Beyond the data a synchronous
+    /// write takes `device.sync_call`, fsync `device.fsync`, and `device.flush` after no write.
     #[derive(Clone, Debug, PartialEq)]
     NetworkConstants retired activate {
         /// What the page cache keeps.
@@ -41,12 +40,12 @@ constants! {
         request: Bytes;
         /// Most bytes of a request that reads (`rsize`; `max_read`). None: as `request`.
         read_request: Option<Bytes>;
-        /// Requests that are under way at a time when the flusher, fsync or close send them (`max_background` of
-        /// FUSE, 12 by default).
+        /// Requests that are under way at a time when the flusher, fsync or close send them (`max_background`
+        /// of FUSE, 12 by default).
         #[serde(default = "in_flight")]
         in_flight: u32;
-        /// Dirty bytes in a row that the call which completes them sends, with write-back: the "optimal number"
-        /// of DVS (Hicks, IV.A.2). None: that is left to the flusher, as FUSE and NFS do (6.18).
+        /// Dirty bytes in a row that the call which completes them sends, with write-back: the "optimal
+        /// number" of DVS (Hicks, IV.A.2). None: that is left to the flusher, as FUSE and NFS do (6.18).
         push: Option<Bytes>;
         /// Close sends what is dirty and waits for it (`fuse_flush`, `nfs_file_flush`, 6.18).
         #[serde(default = "yes")]
@@ -56,13 +55,14 @@ constants! {
         #[serde(default)]
         open_keeps: bool => setting;
         /// A page that is written in part is read first, if it is not cached and not behind the end
-        /// (`iomap_write_begin`, 6.18). NFS keeps which bytes of it are dirty instead, in files that are open for
-        /// writing only (`nfs_want_read_modify_write`).
+        /// (`iomap_write_begin`, 6.18). NFS keeps which bytes of it are dirty instead, in files that are open
+        /// for writing only (`nfs_want_read_modify_write`).
         #[serde(default = "yes")]
         reads_partial: bool => setting;
         /// Opening a file that exists. None: `device.latency`.
         open: Option<Measured<Nanos>> = "open over the network";
-        /// Opening one that does not exist yet. None: twice `device.latency`, for its name is looked up first.
+        /// Opening one that does not exist yet. None: twice `device.latency`, for its name is looked up
+        /// first.
         create: Option<Measured<Nanos>> = "open of a new file";
         /// Closing a file of which nothing is dirty. None: `device.latency`.
         close: Option<Measured<Nanos>> = "close";

@@ -8,22 +8,24 @@ use crate::units::Nanos;
 const MAX: u64 = 1 << 20;
 
 constants! {
-    /// A device's queue, and how much of it writeback throttling (block/blk-wbt.c, 6.18) leaves to the flusher.
+    /// A device's queue, and how much of it writeback throttling (block/blk-wbt.c, 6.18) leaves to the
+    /// flusher.
     #[derive(Clone, Debug, PartialEq)]
     QueueConstants {
-        /// The part of the writes which the device has that a read waits for, between 0 and 1: all of them where
-        /// requests are served in the order in which they come, none where reads go first or have a way of their
-        /// own.
+        /// The part of the writes which the device has that a read waits for, between 0 and 1: all of them
+        /// where requests are served in the order in which they come, none where reads go first or have a way
+        /// of their own.
         reads_wait: Measured<f64>;
-        /// The part of what the device reads for others that a read waits for, between 0 and 1. None: all of it.
+        /// The part of what the device reads for others that a read waits for, between 0 and 1. None: all of
+        /// it.
         reads_wait_for_reads: Option<Measured<f64>>;
         /// Latency of reads above which the kernel lets the flusher have fewer requests under way
         /// (`queue/wbt_lat_usec`), in ns; 0: it has as many as the queue holds.
         wbt_latency: Nanos;
         /// Requests that the queue holds (`queue/nr_requests`).
         requests: u64;
-        /// The device has a volatile write cache (`queue/write_cache`): the flusher gets further requests when
-        /// none is under way any more.
+        /// The device has a volatile write cache (`queue/write_cache`): the flusher gets further requests
+        /// when none is under way any more.
         write_cache: bool => setting;
     }
 }

@@ -208,7 +208,8 @@ impl Device {
         }
     }
 
-    /// Its constants are those of this profile from now on, in which `own` are those of the machine's devices.
+    /// Its constants are those of this profile from now on, in which `own` are those of the machine's
+    /// devices.
     pub fn describe(&mut self, profile: &HostProfile, own: &Arc<Constants>) {
         let of = profile.device_of(self.profiled);
         let remote = Remote::of(of, own.page);

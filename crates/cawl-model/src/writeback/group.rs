@@ -1,7 +1,7 @@
 //! When the kernel knows what of the programs' control group is dirty, and how much the group can hold.
 //!
-//! The law (`mem_cgroup_wb_stats`, since 6.9): counts are added up every two seconds, and a writer goes by the latest.
-//! At which times is not told: what calls contradict is corrected.
+//! The law (`mem_cgroup_wb_stats`, since 6.9): counts are added up every two seconds, and a writer goes by
+//! the latest. At which times is not told: what calls contradict is corrected.
 
 use super::Machine;
 use crate::units::{Pages, Seconds};

@@ -134,8 +134,8 @@ impl Wbt {
         Pages::of(most * REQUEST) - Pages(since)
     }
 
-    /// The device has written so many pages by now. If these are fewer than were told before (a device may turn
-    /// out to be late), the windows and the read ahead of it move back by the difference.
+    /// The device has written so many pages by now. If these are fewer than were told before (a device may
+    /// turn out to be late), the windows and the read ahead of it move back by the difference.
     fn follow(&mut self, written: Pages) {
         let back = (self.written - written).max(Pages::ZERO);
         self.ahead -= back;

@@ -40,9 +40,9 @@ const QUICK: [u64; 5] = [512, 4 << 10, 64 << 10, 512 << 10, 4 << 20];
 const MAX: (u64, u64) = (400, 8 << 20);
 const FILE: &str = "transfers";
 
-/// What is timed: of opening the new file and of closing it; of a write into a new file, of one past the cache
-/// (O_DIRECT), and of one over what is cached; of a read after the file was opened anew, and of the same again;
-/// of writing the file, from open to close, and the same past the cache.
+/// What is timed: of opening the new file and of closing it; of a write into a new file, of one past the
+/// cache (O_DIRECT), and of one over what is cached; of a read after the file was opened anew, and of the
+/// same again; of writing the file, from open to close, and the same past the cache.
 const PASSES: [&str; 9] =
     ["open", "close", "write", "past", "rewrite", "read", "reread", "whole", "whole_past"];
 const OPEN: usize = 0;
@@ -55,8 +55,8 @@ const REREAD: usize = 6;
 const WHOLE: usize = 7;
 const WHOLE_PAST: usize = 8;
 
-/// Times of the passes, in ns. Those of writes are medians of the calls; those of reads are means, since a few
-/// wait for what is read ahead, and pages move to the list of active ones in batches.
+/// Times of the passes, in ns. Those of writes are medians of the calls; those of reads are means, since a
+/// few wait for what is read ahead, and pages move to the list of active ones in batches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times([f64; 9]);
 
@@ -203,7 +203,8 @@ impl Study<Vec<Outcome>> for Mount {
         format!("{}, {}, {}", self.link, self.policy, compact::bytes(size))
     }
 
-    /// The medians of the repetitions. The first one is left out: the host may have to supply the memory then.
+    /// The medians of the repetitions. The first one is left out: the host may have to supply the memory
+    /// then.
     fn run(&self, bench: &Bench, size: u64) -> anyhow::Result<Option<Times>> {
         let all = (0..=self.repeats).map(|_| measure(bench, &self.scratch, size));
         let all = all.collect::<anyhow::Result<Vec<Times>>>()?;
@@ -221,8 +222,8 @@ impl Study<Vec<Outcome>> for Mount {
     }
 }
 
-/// Makes the passes over a file: written and closed, the same past the cache, written again, and read twice by
-/// who only reads.
+/// Makes the passes over a file: written and closed, the same past the cache, written again, and read twice
+/// by who only reads.
 fn measure(bench: &Bench, scratch: &Scratch, size: u64) -> anyhow::Result<Times> {
     Interrupted::by(bench.signal)?;
     let offsets: Vec<u64> = (0..calls_of(size)).map(|at| at * size).collect();

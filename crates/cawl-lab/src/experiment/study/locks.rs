@@ -141,8 +141,8 @@ impl Locks {
 
 /// What threads' time can go to, in the order of the tables.
 const PARTS: [&str; 6] = ["io", "lock", "processor", "computing", "asleep", "rest"];
-/// In writes; waiting for the lock, taking and releasing it; ready, but without a processor; computing; asleep.
-/// The rest is reading clocks, and counting.
+/// In writes; waiting for the lock, taking and releasing it; ready, but without a processor; computing;
+/// asleep. The rest is reading clocks, and counting.
 const IO: usize = 0;
 const LOCK: usize = 1;
 const PROCESSOR: usize = 2;

@@ -1,5 +1,6 @@
-//! Reads: the classes of dd's reads of "Analyzing and Assessing I/O Performance" (001, [`dd`]), and figures 2,
-//! 4, 7 and 8 of "No such thing as a bad workload; only unsuitable system calls?" (002), observed and predicted.
+//! Reads: the classes of dd's reads of "Analyzing and Assessing I/O Performance" (001, [`dd`]), and figures
+//! 2, 4, 7 and 8 of "No such thing as a bad workload; only unsuitable system calls?" (002), observed and
+//! predicted.
 //!
 //! The law: **what is cached is known by construction.** A file was just written through the page cache, or
 //! past it, or it was synchronised and dropped from it. What the device has in a cache of its own is not
@@ -178,8 +179,8 @@ impl Reads {
     }
 }
 
-/// Reads at these places for `seconds`; the time of each call, in ns, without the cost of reading the clock and
-/// without waits for a processor, which are looked for when they are long.
+/// Reads at these places for `seconds`; the time of each call, in ns, without the cost of reading the clock
+/// and without waits for a processor, which are looked for when they are long.
 fn reads(bench: &Bench, file: &File, size: u64, offsets: &[u64], seconds: f64) -> anyhow::Result<Vec<f64>> {
     let mut data = AlignedBuffer::new(size as usize);
     let (clock, started) = (clocks_own(), cawl_host::now());

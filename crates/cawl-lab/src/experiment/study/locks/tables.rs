@@ -26,8 +26,8 @@ pub(super) fn all(outcomes: &Outcomes) -> Vec<Table> {
     outside.map(of).into_iter().chain(others).collect()
 }
 
-/// Sections a second and processor time of a section, by lock, of conditions that `wanted` tells by those with
-/// a mutex.
+/// Sections a second and processor time of a section, by lock, of conditions that `wanted` tells by those
+/// with a mutex.
 fn by_lock(outcomes: &Outcomes, caption: &str, wanted: impl Fn(&Cell) -> bool) -> Table {
     let row = |one: &Outcome| {
         let each = outcomes.each(one.cell)?;
