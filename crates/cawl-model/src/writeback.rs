@@ -520,9 +520,9 @@ mod tests {
         assert_eq!(machine.devices[0].in_flight, 0);
     }
 
-    /// The device has rested for 2 s when the flusher begins, and 0.25 s later 1000 pages are written. Since 5.15
-    /// these count, in 1024 ticks of 4 ms: (1000 + 25 600 × 3.846) / 4.096 pages a second, and 0.25 s later (1000
-    /// + 24 281.6 × 3.846) / 4.096. Before, the first estimate was left out.
+    /// The device has rested for 2 s when the flusher begins, and 0.25 s later 1000 pages are written. Since
+    /// 5.15 these count, in 1024 ticks of 4 ms: (1000 + 25 600 × 3.846) / 4.096 pages a second, and 0.25 s later
+    /// (1000 + 24 281.6 × 3.846) / 4.096. Before, the first estimate was left out.
     #[test]
     fn the_first_estimate_after_a_rest_was_lost_before_5_15() {
         let estimated = |release| {

@@ -335,8 +335,8 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
     Ok(Estimate::of(&samples))
 }
 
-const UNSEEN: &str = "a burst was not seen to be written back: this filesystem keeps its data in memory, passes \
-                      them on in each call, or other programs wrote at the same time";
+const UNSEEN: &str = "a burst was not seen to be written back: this filesystem keeps its data in memory, \
+                      passes them on in each call, or other programs wrote at the same time";
 
 /// Pages that were not counted as dirty, or were clean sooner than their data can be read, were not written
 /// back here; the counted bytes are then those of other programs.
