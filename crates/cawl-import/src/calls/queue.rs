@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use cawl_core::{FileFacts, Record, kernel_bytes};
+use cawl_core::{FileFacts, Record, Session, Time, kernel_bytes};
 use cawl_wire::{FileKind, Op};
 
 use crate::ImportSummary;
@@ -22,6 +22,8 @@ pub(super) struct Queue {
     /// Records by time and number.
     held: BTreeMap<(u64, u64), Record>,
     number: u64,
+    /// Where the first session of each process is in `held`, or was.
+    sessions: HashMap<u32, (u64, u64)>,
     facts: HashMap<u64, FileFacts>,
     last: u64,
     /// Counts of what went out.
@@ -59,8 +61,24 @@ impl Queue {
     /// Takes a record that belongs to `time`, in ns.
     pub fn push(&mut self, time: u64, record: Record) {
         self.number += 1;
+        match &record {
+            Record::Session(session) => drop(self.sessions.entry(session.pid).or_insert((time, self.number))),
+            Record::Event(event) => self.begin_by(time, event.pid),
+            _ => {}
+        }
         self.held.insert((time, self.number), record);
         self.release(MAX_HELD);
+    }
+
+    /// A process made a call at `time`: a line of a call that ended before it may have told of the process, and
+    /// of a later begin.
+    fn begin_by(&mut self, time: u64, pid: u32) {
+        if let Some(key) = self.sessions.get_mut(&pid).filter(|key| time < key.0)
+            && let Some(Record::Session(session)) = self.held.remove(key)
+        {
+            key.0 = time;
+            self.held.insert(*key, Record::Session(Session { started: Time(time), ..session }));
+        }
     }
 
     /// Lets everything go, for the input is over.

@@ -364,6 +364,25 @@ fn lines_leave_nothing_behind() {
     assert!(out.len() < 70_000, "{}", out.len());
 }
 
+/// Lines come by the ends of calls: the first one of a process need not be of its first call.
+#[test]
+fn a_process_begins_by_its_first_call() {
+    let text = b"3000 7 7 dd clone 0 0 0 8 1\n1000 7 7 dd write 3 0 16 16 1.5\n";
+    let read = importers().into_iter().filter_map(|(_, mut importer)| import(&mut *importer, text).ok());
+    let begun: Vec<u64> = read
+        .filter(|(_, summary)| summary.calls == 2)
+        .map(|(records, summary)| {
+            check_order(&records, &summary);
+            let session = records.iter().find_map(|record| match record {
+                Record::Session(session) => Some(session.started.0),
+                _ => None,
+            });
+            session.expect("a process")
+        })
+        .collect();
+    assert!(!begun.is_empty() && begun.iter().all(|begun| *begun == 1000), "{begun:?}");
+}
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic_in_any_format(text in prop::collection::vec(any::<u8>(), 0..2000)) {
