@@ -1,10 +1,8 @@
 //! Files that a copy to look ahead with has cleaned lazily: they are listed as clean, and unchanged.
 //!
-//! The only purpose is time: the flusher of such a copy goes through tens of thousands of small files, and to
-//! change one is to copy the chunk that it shares with the model. Without this (2026-12-01, 20 000 dirty
-//! files) `predict` computes 1.6 times as long and a forecast 2.2 times; without [`Lazy::met`] the call of a
-//! new file that may have to wait takes 16 times as long. A file is listed when it is cleaned whole and no
-//! page of it was clean. Before anything is read of a listed file but
+//! The only purpose is the 99th percentile of `predict`. The flusher of such a copy goes through tens of
+//! thousands of small files, and to change one is to copy the chunk that it shares with the model. A file is
+//! listed when it is cleaned whole and no page of it was clean. Before anything is read of a listed file but
 //! whether it is dirty or on the flusher's lists, [`Cache::settle`] must clean it.
 
 use std::sync::Arc;

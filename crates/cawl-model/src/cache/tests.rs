@@ -164,6 +164,65 @@ fn what_is_cleaned_lazily_is_counted_like_what_is_cleaned() {
     }
 }
 
+proptest! {
+    /// What the flusher is told of a file in brief is what it finds in it, whichever copy it asks.
+    #[test]
+    fn a_brief_says_what_cleaning_finds(
+        calls in proptest::collection::vec((0..4u32, 0..1100u64, 1..600u64, 0..6usize), 1..60),
+        (most, room) in (1..600u64, 1..1000u64),
+    ) {
+        let mut cache = Cache::default();
+        for ino in 0..4 {
+            cache.open(FileId::new(1, ino), 0);
+        }
+        let mut copies = Vec::new();
+        for (at, start, pages, what) in calls {
+            match what {
+                0 => drop(cache.clean(at, pages, u64::MAX)),
+                1 => drop(cache.drop_range(at, start, start + pages)),
+                2 => cache.read(at, start, start + pages, Source::Device),
+                3 => cache.file_mut(at).listed ^= true,
+                4 => copies.push(cache.clone()),
+                _ => drop(cache.dirty(at, start, start + pages, 4)),
+            }
+        }
+        copies.push(cache);
+        for mut cache in copies {
+            let mut ahead = cache.clone();
+            ahead.look_ahead();
+            for at in 0..4 {
+                let brief = cache.files.brief(at as usize);
+                let (listed, generation) = (cache.file(at).listed, cache.file(at).generation);
+                prop_assert_eq!((brief.listed, brief.generation), (listed, generation));
+                prop_assert_eq!(cache.is_listed(at, generation), listed);
+                let dirty = cache.file(at).dirty.pages();
+                prop_assert!(brief.pages == 0 || u64::from(brief.pages) == dirty);
+                prop_assert_eq!((cache.is_clean(at), ahead.is_clean(at)), (dirty == 0, dirty == 0));
+                prop_assert_eq!(ahead.clean(at, most, room), cache.clean(at, most, room));
+                prop_assert_eq!(ahead.is_clean(at), cache.is_clean(at));
+            }
+        }
+    }
+}
+
+#[test]
+fn small_files_are_cleaned_by_their_briefs() {
+    let mut cache = Cache::default();
+    for ino in 0..4 {
+        let at = cache.open(FileId::new(1, ino), 0);
+        cache.dirty(at, 0, 20, 1);
+    }
+    cache.look_ahead();
+    let cleaned = Cleaned { pages: 20, padding: 0, queued: REQUEST, jumps: 0 };
+    assert_eq!(cache.clean_by_brief(0, 20, REQUEST + 1), Some(cleaned));
+    assert_eq!(cache.clean_by_brief(0, 20, REQUEST + 1), None, "it is clean");
+    assert_eq!(cache.clean_by_brief(1, 19, REQUEST + 1), None, "not all of it");
+    assert_eq!(cache.clean_by_brief(1, 20, REQUEST), None, "no room for more");
+    assert_eq!(cache.clean_by_brief(3, 20, REQUEST + 1), None, "it is held");
+    cache.dirty(0, 20, 25, 1);
+    assert_eq!(cache.clean_by_brief(0, 20, REQUEST + 1), None, "other pages are clean");
+}
+
 #[test]
 fn a_copy_finds_what_only_it_has_met() {
     let mut copy = Cache::default();
