@@ -15,9 +15,9 @@
 //!    own in libcawl.map. tests/abi.rs compares both files with what is built.
 //! 3. **Pointers are checked for NULL, and believed otherwise**, as C libraries do. `Option<&T>` is a pointer
 //!    that may be NULL; what is written to is a raw pointer, since it may be uninitialized. Safety is one
-//!    promise for all entries, which the head of cawl.h asks for: handles are the library's and not freed, and
-//!    one thread uses a machine; texts end in NUL; what is filled in has room, and its size set. Each unsafe
-//!    block has a SAFETY comment that names the part of it that it needs.
+//!    promise for all entries, which the head of cawl.h asks for: handles are the library's and not freed,
+//!    and one thread uses a machine; texts end in NUL; what is filled in has room, and its size set. Each
+//!    unsafe block has a SAFETY comment that names the part of it that it needs.
 //! 4. **No lock and no global state**, but the text of a thread's latest error. A machine is used by one
 //!    thread at a time, different machines by different threads.
 #![allow(non_camel_case_types, reason = "the names of C")]

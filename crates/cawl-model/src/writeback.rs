@@ -521,8 +521,8 @@ mod tests {
     }
 
     /// The device has rested for 2 s when the flusher begins, and 0.25 s later 1000 pages are written. Since
-    /// 5.15 these count, in 1024 ticks of 4 ms: (1000 + 25 600 × 3.846) / 4.096 pages a second, and 0.25 s later
-    /// (1000 + 24 281.6 × 3.846) / 4.096. Before, the first estimate was left out.
+    /// 5.15 these count, in 1024 ticks of 4 ms: (1000 + 25 600 × 3.846) / 4.096 pages a second, and 0.25 s
+    /// later (1000 + 24 281.6 × 3.846) / 4.096. Before, the first estimate was left out.
     #[test]
     fn the_first_estimate_after_a_rest_was_lost_before_5_15() {
         let estimated = |release| {

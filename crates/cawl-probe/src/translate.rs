@@ -485,8 +485,8 @@ impl Translator {
         tell(Told::Event(event));
     }
 
-    /// Before a process first reads from a file or writes over it: what of it was cached. The kernel tells how
-    /// much, not where.
+    /// Before a process first reads from a file or writes over it: what of it was cached. The kernel tells
+    /// how much, not where.
     fn cached_before(&mut self, event: &Event, size: u64, tell: &mut impl FnMut(Told)) {
         if event.kind != FileKind::Regular || !event.op.moves_bytes() {
             return;

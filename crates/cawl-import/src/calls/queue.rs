@@ -70,8 +70,8 @@ impl Queue {
         self.release(MAX_HELD);
     }
 
-    /// A process made a call at `time`: a line of a call that ended before it may have told of the process, and
-    /// of a later begin.
+    /// A process made a call at `time`: the line of a call that ended before it may have told a later begin of
+    /// the process.
     fn begin_by(&mut self, time: u64, pid: u32) {
         if let Some(key) = self.sessions.get_mut(&pid).filter(|key| time < key.0)
             && let Some(Record::Session(session)) = self.held.remove(key)

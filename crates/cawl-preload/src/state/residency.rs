@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_is_dirty_is_told() {
-        // Somebody may sync this moment.
+        // A sync of another process cleans the pages.
         let dirty = |length: u64| {
             let file = written(length, &[(0, length / 2)]);
             ask(file.as_raw_fd(), length).expect("asked by the owner").dirty
