@@ -137,6 +137,25 @@ fn the_first_open_for_writing_copies_a_lower_file_up() {
     assert!(again["copied_up"].is_null(), "{}", again["copied_up"]);
 }
 
+/// cachestat finds no pages of an overlay's inode: they are those of the file below.
+#[test]
+fn what_is_cached_below_an_overlay_is_neither_read_nor_made_anew() {
+    for (command, not) in [("cat on/file >/dev/null", "read"), ("dd bs=1M count=8 1<>on/file", "new pages")] {
+        let dir = Dir::new();
+        let [lower, upper, work, on] = ["lower", "upper", "overlay-work", "on"].map(|name| {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            dir.path().join(name).display().to_string()
+        });
+        fs::write(format!("{upper}/file"), vec![1; 8 * MIB as usize]).unwrap();
+        let mount = format!("-t overlay -o lowerdir={lower},upperdir={upper},workdir={work} none {on}");
+        let script = format!("{} </dev/zero 2>/dev/null", command.replace("on/", &format!("{on}/")));
+        let Some(report) = run(&dir, &mount, &["sh", "-c", &script]) else { return };
+        let causes = report["explain"]["causes"].as_array().expect("causes");
+        let has = |name: &str| causes.iter().any(|cause| cause["name"] == name);
+        assert!(has("copy") && !has(not), "{command}: {causes:#?}");
+    }
+}
+
 #[test]
 fn deleted_inodes_that_new_files_pass_over_are_found_where_there_is_no_journal() {
     let found = |journal: &str| {

@@ -62,6 +62,8 @@ pub fn pieces(fd: c_int, offset: u64, length: u64, dirty: u64) -> u32 {
 /// None if the kernel tells neither. The range is not empty.
 pub fn cached(fd: c_int, offset: u64, length: u64) -> Option<(u64, u64)> {
     match cachestat(fd, offset, length) {
+        // An overlay's own inode has no pages; a mapping is one of the file below (`ovl_mmap`, 6.18).
+        Ok([0, ..]) if sys::is_on_overlay(fd) => mincore(fd, offset, length).map(|pages| (pages, 0)),
         Ok(found) => Some((found[0], found[1])),
         // An old kernel, or a filter.
         Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
