@@ -7,25 +7,36 @@ use std::borrow::Cow;
 use crate::record::{DeviceCounters, Filesystem, Sample};
 use crate::units::{Bytes, Nanos, Time};
 
-/// The counters of /proc/vmstat that matter here; None if the text has no dirty limits.
+/// The counters of /proc/vmstat that matter here; None if the text has no dirty limits. Each sample and each
+/// status reads it, and two thirds of it are other counters: `vmstat_start` (mm/vmstat.c; 6.18) writes the limits
+/// after those of pages, so that they end it.
 pub fn vmstat(text: &str, time: Time) -> Option<Sample> {
     let mut sample = Sample { time, ..Sample::default() };
     let mut limits = 0;
-    for line in text.lines() {
-        let Some((name, value)) = line.split_once(' ') else { continue };
+    // Lines are short: a loop over bytes is quicker than a search for each end of line.
+    for line in text.as_bytes().split(|&byte| byte == b'\n') {
+        let Some((name, value)) = line
+            .strip_prefix(b"nr_")
+            .and_then(|line| line.split_at_checked(line.iter().position(|&byte| byte == b' ')?))
+        else {
+            continue;
+        };
         let field = match name {
-            "nr_dirty" => &mut sample.dirty,
-            "nr_writeback" => &mut sample.writeback,
-            "nr_written" => &mut sample.written,
-            "nr_dirtied" => &mut sample.dirtied,
-            "nr_dirty_threshold" => &mut sample.hard,
-            "nr_dirty_background_threshold" => &mut sample.background,
+            b"dirty" => &mut sample.dirty,
+            b"writeback" => &mut sample.writeback,
+            b"written" => &mut sample.written,
+            b"dirtied" => &mut sample.dirtied,
+            b"dirty_threshold" => &mut sample.hard,
+            b"dirty_background_threshold" => &mut sample.background,
             _ => continue,
         };
-        *field = value.trim().parse().ok()?;
-        limits += u32::from(name.ends_with("threshold"));
+        *field = str::from_utf8(value).ok()?.trim().parse().ok()?;
+        limits += u32::from(name.ends_with(b"threshold"));
+        if limits == 2 {
+            return Some(sample);
+        }
     }
-    (limits == 2).then_some(sample)
+    None
 }
 
 /// A zone of memory in /proc/zoneinfo.
