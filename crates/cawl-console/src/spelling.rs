@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use crate::print::tell;
 use crate::shown::shown;
 
-/// What clap makes of the words. Where it cannot use them, it says so, and the process ends: its error is that of
+/// What clap makes of the words. Where it cannot use them, the process ends with its error, which is that of
 /// the words as [`shown`] has them, since clap prints them as they are.
 pub fn parsed<T>(words: Vec<OsString>, parse: impl Fn(Vec<OsString>) -> Result<T, clap::Error>) -> T {
     let shown = |word: &OsString| shown(&word.to_string_lossy()).into_owned().into();
