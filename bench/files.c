@@ -1,11 +1,13 @@
 /* The cost of new files and of unlinks, as the program sees it, in µs: of each open, write of one byte and close, and of
  * each unlink. Wall time as the median over batches of 100, which is mostly shorter than a turn on a busy processor; the
  * program's own processor time as the mean over all.
- * Usage: files COUNT RESULT
- * RESULT: a file to which both figures of a new file, both of an unlink and the time at the end, in s, are written */
+ * Usage: files COUNT RESULT [over|append|make]
+ * RESULT: a file to which both figures of a new file, both of an unlink and the time at the end, in s, are written;
+ * else those of an open and a close of a file that is there, to write over it or to append, or of a new file. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,6 +31,13 @@ static void make(const char *name) {
     if (fd < 0 || write(fd, "x", 1) != 1 || close(fd)) exit(1);
 }
 
+static int flags = O_WRONLY;
+
+static void open_again(const char *name) {
+    int fd = open(name, flags);
+    if (fd < 0 || close(fd)) exit(1);
+}
+
 static void take_away(const char *name) {
     if (unlink(name)) exit(1);
 }
@@ -50,10 +59,15 @@ static void measure(int batches, void (*each)(const char *), FILE *result) {
 }
 
 int main(int argc, char **argv) {
-    int batches = argc == 3 ? atoi(argv[1]) / BATCH : 0;
+    int batches = argc >= 3 ? atoi(argv[1]) / BATCH : 0;
     if (batches < 1 || batches > BATCHES) return 2;
     FILE *result = fopen(argv[2], "w");
     if (!result) return 1;
+    if (argc > 3) {
+        if (!strcmp(argv[3], "append")) flags |= O_APPEND;
+        measure(batches, strcmp(argv[3], "make") ? open_again : make, result);
+        return fclose(result);
+    }
     measure(batches, make, result);
     measure(batches, take_away, result);
     return fprintf(result, "%.6f\n", now_us(CLOCK_REALTIME) / 1e6) < 0 || fclose(result);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What tracing adds to a new file (open, write, close), to an unlink and to a process, and how long after a program's end
-# its report is there. FILES files on tmpfs; PROCESSES × /bin/true from a shell. Untraced and by each tool in turn, PAIRS
-# times; the added time is the median of the differences of the pairs.
+# What tracing adds to a new file (open, write, close), to an unlink, to a process, and to an open and close of a file
+# that is there, to write over it or to append, and how long after a program's end its report is there. FILES files on
+# tmpfs; PROCESSES × /bin/true from a shell. Untraced and by each tool in turn, PAIRS times; the added time is the median
+# of the differences of the pairs.
 # Usage: bench/files.sh [PAIRS] [FILES] [PROCESSES]    The table goes to stdout.
 # CAWL_CLI=FILE: measure this cawl-cli instead of building one. WAYS="ring socket strace": the tools.
 set -euo pipefail
@@ -36,7 +37,7 @@ under() {
     esac
 }
 
-# New file, unlink and process, each in wall time and processor time, and the report's delay, in µs.
+# New file, unlink, process and both opens, each in wall time and processor time, and the report's delay, in µs.
 turn() { # WAY
     local f=$files p=$processes made
     # strace is slow enough to be told apart by fewer.
@@ -44,7 +45,14 @@ turn() { # WAY
     (cd files.d && under "$1" "$work/files" "$f" "$work/result")
     made=$(date +%s.%N)
     under "$1" sh processes "$p" result2
-    awk -v made="$made" '{ print $1, $2, $3, $4, $6, $7, (made - $5) * 1e6 }' <<<"$(cat result) $(cat result2)"
+    (
+        cd files.d
+        "$work/files" "$f" "$work/new" make
+        for how in over append; do under "$1" "$work/files" "$f" "$work/$how" "$how"; done
+        find . -type f -delete
+    )
+    awk -v made="$made" '{ print $1, $2, $3, $4, $6, $7, $8, $9, $10, $11, (made - $5) * 1e6 }' \
+        <<<"$(cat result) $(cat result2) $(cat over) $(cat append)"
 }
 
 for _ in $(seq "$pairs"); do
@@ -69,12 +77,12 @@ for way in "${ways[@]}"; do
             return quantile(.5)
         }
         function cell(a) {
-            return sprintf(" %.2f | %.2f | %.2f (%.2f–%.2f) |", of(0, a), of(0, a + 7), of(a, a + 7), quantile(.25), quantile(.75))
+            return sprintf(" %.2f | %.2f | %.2f (%.2f–%.2f) |", of(0, a), of(0, a + 11), of(a, a + 11), quantile(.25), quantile(.75))
         }
-        $1 == way { for (i = 2; i <= 15; i++) value[rows, i - 1] = $i + 0; rows++ }
+        $1 == way { for (i = 2; i <= 23; i++) value[rows, i - 1] = $i + 0; rows++ }
         END {
-            split("new file,unlink,process", name, ",")
-            for (k = 1; k <= 3; k++) printf "| %s | %s |%s%s\n", way, name[k], cell(2 * k - 1), cell(2 * k)
-            printf "| %s | end of the program to end of the tool |%s | | |\n", way, cell(7)
+            split("new file,unlink,process,open to write over,open to append", name, ",")
+            for (k = 1; k <= 5; k++) printf "| %s | %s |%s%s\n", way, name[k], cell(2 * k - 1), cell(2 * k)
+            printf "| %s | end of the program to end of the tool |%s | | |\n", way, cell(11)
         }' all
 done

@@ -239,7 +239,8 @@ fn what_cannot_be_read_is_told() {
     let damaged = dir.path().join("damaged.cawl");
     fs::write(&damaged, &whole[..whole.len() - 1]).expect("a new file");
     let damaged = damaged.to_str().expect("UTF-8");
-    let answer: Value = serde_json::from_str(&check(&dir, &["--json", damaged]).stdout).expect("JSON");
+    let answer: Value =
+        serde_json::from_str(&check(&dir, &["--json", damaged]).code(1).stdout).expect("JSON");
     assert!(
         answer["traces"][0]["damage"].as_str().is_some_and(|text| text.contains("damaged")),
         "{answer:#}"

@@ -48,6 +48,23 @@ fn named(path: &str, first: Option<&str>, writes: u64) -> (String, Option<String
     (path.to_owned(), first.map(str::to_owned), writes)
 }
 
+/// Names of two files, and arguments, that differ only in bytes that are no UTF-8.
+#[test]
+fn names_that_are_no_text_stay_apart() {
+    let dir = Dir::new();
+    let (finished, report) =
+        dir.run(&[], &["sh", "-c", r"for i in 376 377; do echo x >$(printf a\\$i); done"]);
+    finished.success();
+    let apart = [named(r"a\xfe", None, 1), named(r"a\xff", None, 1)];
+    let written = |report: &Report| files(report).into_iter().filter(|file| file.2 > 0).collect::<Vec<_>>();
+    assert_eq!(written(&report), apart);
+    replayed(&dir, &report);
+    let mut export = dir.cawl(&["export", "--to", "csv"]);
+    export.arg(dir.trace());
+    let csv = Running::start(export).finish().success().stdout;
+    assert!(csv.contains(r"/a\xfe") && csv.contains(r"/a\xff") && !csv.contains('\u{fffd}'), "{csv}");
+}
+
 /// The report of a replay is that of the run, as text and as JSON.
 #[track_caller]
 fn replayed(dir: &Dir, report: &Report) -> String {

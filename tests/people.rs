@@ -176,6 +176,19 @@ fn harmless_but_for_lines(finished: &Finished) -> bool {
     !finished.stderr.contains(|c: char| c != '\n' && c.is_control())
 }
 
+/// clap prints the words that it refuses as they are.
+#[test]
+fn a_refused_argument_cannot_command_the_terminal() {
+    let dir = Dir::new();
+    let option = format!("--{NAME}");
+    for args in
+        [&["run", &option][..], &[NAME], &["replay", "x", "--model", NAME], &["predict", "--bytes", NAME]]
+    {
+        let refused = harmless(Running::start(dir.cawl(args)).finish().code(2));
+        assert!(refused.stderr.contains(r"\u{1b}]0;title\u{7}\nforged"), "{args:?}: {refused:#?}");
+    }
+}
+
 #[test]
 fn foreign_files_cannot_command_the_terminal() {
     let dir = Dir::new();

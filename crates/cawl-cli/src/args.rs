@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use cawl_console::{Respelled, respelled};
+use cawl_console::{Respelled, parsed, respelled};
 use cawl_core::{MODELS, Mode, Nanos, StackOptions, quantity};
 use cawl_import::{Columns, Pattern, open_flags};
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -88,9 +88,10 @@ impl Args {
             let option = (at == 1).then(|| format!("--{name}").into());
             words.splice(at..=at, ["status".into()].into_iter().chain(option));
         }
-        let matches = command().try_get_matches_from(respelled(words, &RESPELLED));
-        let args = matches.and_then(|matches| Args::from_arg_matches(&matches));
-        args.unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
+        parsed(respelled(words, &RESPELLED), |words| {
+            let args = command().try_get_matches_from(words).and_then(|it| Args::from_arg_matches(&it));
+            args.map_err(|error| moved(&error).unwrap_or(error))
+        })
     }
 }
 

@@ -46,6 +46,9 @@ const LEFT_ALONE: Duration = Duration::from_secs(60 * 60);
 /// What the lock file says of a device that was too busy to be measured.
 const BUSY: &str = "it was writing back data of other programs; the next run measures it";
 
+/// Why a constant is missing from a measurement that did not fail.
+const NO_TIME: &str = "no time was left in the 2 s";
+
 /// The devices that a program may write to; that of the current folder comes first.
 pub struct Devices {
     places: Vec<Place>,
@@ -109,10 +112,7 @@ impl Devices {
                 Err(error) => {
                     // What was measured of memory is kept.
                     found = true;
-                    notes.push(format!(
-                        "{device} was not calibrated, or in part: {}",
-                        allowance::with_remedy(&error)
-                    ));
+                    notes.push(format!("{device}: {}", allowance::with_remedy(&error)));
                 }
             }
         }
@@ -216,17 +216,9 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     let is_first = failures.is_empty() && !file.exists();
     let when = if is_first { ", once" } else { " again" };
     render::tell(format_args!("calibrating {device}{when}: 2 s; --no-calibrate skips it"));
-    let measured = measure_apart(folder).and_then(|()| {
-        let profile = HostProfile::from_toml(&fs::read_to_string(file)?)?;
-        ensure!(profile.origin != Origin::Learned, BUSY);
-        let missing = profile.unmeasured();
-        ensure!(
-            missing.is_empty(),
-            "no time was left to measure {}; a later run measures again",
-            missing.join(", ")
-        );
-        Ok(())
-    });
+    let measured = measure_apart(folder)
+        .context("not calibrated")
+        .and_then(|()| is_whole(&HostProfile::from_toml(&fs::read_to_string(file)?)?, folder));
     match &measured {
         Ok(()) => drop(fs::remove_file(&mark)),
         Err(error) => {
@@ -239,6 +231,19 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
         }
     }
     measured.map(|()| true)
+}
+
+/// An error that names what a measurement in this folder had no time for.
+fn is_whole(profile: &HostProfile, folder: &Path) -> anyhow::Result<()> {
+    ensure!(profile.origin != Origin::Learned, "only memory was measured: {BUSY}");
+    let missing = profile.unmeasured();
+    ensure!(
+        missing.is_empty(),
+        "not measured: {} ({NO_TIME}); a later run measures again, or now `cawl-cli calibrate {}`",
+        missing.join(", "),
+        folder.display()
+    );
+    Ok(())
 }
 
 /// Waits for another run that measures the same device; true when that is done.
@@ -285,7 +290,23 @@ fn measure_apart(folder: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use cawl_core::Thoroughness;
+
     use super::*;
+
+    #[test]
+    fn what_is_not_measured_is_named() {
+        let uncalibrated = HostProfile::uncalibrated();
+        let brief =
+            |origin| HostProfile { measured: Some(Thoroughness::Brief), origin, ..uncalibrated.clone() };
+        let told =
+            |origin| is_whole(&brief(origin), Path::new("/data")).expect_err("no constant").to_string();
+        let part = told(Origin::Calibrated);
+        assert!(part.starts_with("not measured: ") && part.contains("device.fsync"), "{part}");
+        assert!(part.ends_with("`cawl-cli calibrate /data`"), "{part}");
+        assert!(told(Origin::Learned).starts_with("only memory was measured: it was writing back"));
+        is_whole(&uncalibrated, Path::new("/data")).expect("it claims nothing");
+    }
 
     #[test]
     fn paths_stand_among_arguments_and_after_equals_signs() {

@@ -5,7 +5,7 @@
 //! - [`shown`]: names that would command the terminal.
 //! - [`inputs`]: profiles and packed tables; [`outputs`]: what is not of the same kind is not overwritten.
 //! - [`with_synopsis`]: manual pages that tell the values of options.
-//! - [`respelled`]: options that had another spelling.
+//! - [`respelled`], [`parsed`]: options that had another spelling; errors of clap, whose words are escaped.
 //! - [`exit`]: exit codes, and errors of usage.
 //!
 //! What a command has to say is rendered where the command is.
@@ -27,7 +27,7 @@ mod wrap;
 pub use manual::with_synopsis;
 pub use print::{answer, data, draw, print, printed, tell, width};
 pub use shown::{page, shown};
-pub use spelling::{Respelled, respelled};
+pub use spelling::{Respelled, parsed, respelled};
 pub use text::{
     below_paths, bold, counted, difference, headed, line, named, percent, short, table, time, warn, warn_if,
 };

@@ -1,8 +1,24 @@
-//! Options that have another spelling now, and are still read in the old one.
+//! The words of a command line: those that have another spelling now, and those that cannot be used.
 
 use std::ffi::OsString;
 
 use crate::print::tell;
+use crate::shown::shown;
+
+/// What clap makes of the words. Where it cannot use them, the process ends with its error, which is that of
+/// the words as [`shown`] has them, since clap prints them as they are.
+pub fn parsed<T>(words: Vec<OsString>, parse: impl Fn(Vec<OsString>) -> Result<T, clap::Error>) -> T {
+    let shown = |word: &OsString| shown(&word.to_string_lossy()).into_owned().into();
+    let told = words.iter().map(shown).collect();
+    parse(words).unwrap_or_else(|error| {
+        let Err(error) = parse(told) else {
+            // The words are refused for their unseen characters only.
+            tell(error.to_string().trim_end());
+            std::process::exit(error.exit_code())
+        };
+        error.exit()
+    })
+}
 
 /// An option of a command: command, old option, and what stands in its place. At the `=` that this ends with,
 /// the option's value follows.

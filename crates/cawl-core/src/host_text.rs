@@ -3,6 +3,7 @@
 pub mod cgroup;
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use crate::record::{DeviceCounters, Filesystem, Sample};
 use crate::units::{Bytes, Nanos, Time};
@@ -327,6 +328,18 @@ pub const fn device_parts(dev: u64) -> (u64, u64) {
     (((dev >> 8) & 0xfff) | ((dev >> 32) & !0xfff), (dev & 0xff) | ((dev >> 12) & 0xffff_ff00))
 }
 
+/// A name, of which bytes that are not UTF-8 become `\xhh`: names that differ in these stay apart.
+pub fn name(bytes: &[u8]) -> String {
+    let mut name = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        name.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(name, "\\x{byte:02x}");
+        }
+    }
+    name
+}
+
 /// Undoes `\n`, `\"`, `\ooo`, `\xhh` and similar escapes, in which mountinfo and strace write bytes that are
 /// no plain text.
 pub fn unescape(text: &str) -> Cow<'_, str> {
@@ -358,12 +371,19 @@ pub fn unescape(text: &str) -> Cow<'_, str> {
         }
         out.push(value);
     }
-    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+    Cow::Owned(name(&out))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_of_a_name_that_are_no_text_are_kept() {
+        assert_eq!(name("/größe\u{fffd}".as_bytes()), "/größe\u{fffd}");
+        assert_eq!(name(b"a\xff\xe2\x82b\xc3"), r"a\xff\xe2\x82b\xc3");
+        assert_eq!(unescape(r"a\377\xfe\303\266"), r"a\xff\xfeö");
+    }
 
     /// A zone of /proc/zoneinfo: free pages, high watermark, pages given out, and what it keeps for others.
     fn zone(name: &str, files: Option<u64>, [free, high, managed, kept]: [u64; 4]) -> String {

@@ -37,13 +37,19 @@ pub fn with_remedy(error: &anyhow::Error) -> String {
     }
 }
 
+/// The least limit of open files with which the library traces a program (cawl-preload's place.rs). It also
+/// does for a daemon that has inherited none.
+const ENOUGH: u64 = 64;
+
 /// An error unless so many further files may be open. Libraries that need some panic without them.
 pub fn descriptors(count: usize) -> anyhow::Result<()> {
     // Needs no file: there may be no /dev.
     let opened: Vec<_> = (0..count).map(|_| UnixDatagram::unbound()).collect();
     let codes = opened.iter().filter_map(|one| one.as_ref().err()?.raw_os_error());
     let more = codes.filter(|code| matches!(Errno::from_raw(*code), Errno::EMFILE | Errno::ENFILE)).count();
-    ensure!(more == 0, "too many open files: {more} more are needed; allow more (ulimit -n)");
+    let enough =
+        getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(now, _)| now.saturating_add(more as u64)).max(ENOUGH);
+    ensure!(more == 0, "too many open files; allow {enough} or more (ulimit -n {enough})");
     Ok(())
 }
 
@@ -53,12 +59,12 @@ pub fn few_files() -> Option<&'static str> {
     const FILES: Resource = Resource::RLIMIT_NOFILE;
     let (now, most) = getrlimit(FILES).ok()?;
     let above = now.saturating_add(16);
-    if most >= 64
+    if most >= ENOUGH
         || setrlimit(FILES, above, most.max(above)).is_ok_and(|()| setrlimit(FILES, now, most).is_ok())
     {
         return None;
     }
-    Some("a program may have fewer than 64 files open; allow more (ulimit -n)")
+    Some("a program may have fewer than 64 files open; allow as many (ulimit -n 64)")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use cawl_core::quantity::counted;
-use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
+use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time, host_text};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::{ImportSummary, LATE, SkipCounts, SkipReason};
@@ -86,7 +86,7 @@ struct Texts {
 
 impl Texts {
     fn text(&self, Text(place): Text) -> String {
-        String::from_utf8_lossy(&self.all[place as usize]).into_owned()
+        host_text::name(&self.all[place as usize])
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_console::{exit, respelled, tell};
+use cawl_console::{exit, parsed, respelled, tell};
 use cawl_host::limits::LoweredLimits;
 use cawl_measure::interrupt::Interrupted;
 use clap::Parser;
@@ -23,7 +23,7 @@ use crate::{cmd, kernel, reader, workflow, writer};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
-    let args = Args::parse_from(respelled(std::env::args_os(), &RESPELLED));
+    let args = parsed(respelled(std::env::args_os(), &RESPELLED), Args::try_parse_from);
     let done = match &args.command {
         Some(Task::Experiment(args)) => cmd::experiment::experiment(args),
         Some(Task::Fit(args)) => cmd::fit::fit(args),

@@ -37,7 +37,7 @@ pub struct Named {
     /// `st_mode`.
     pub mode: u32,
     /// Its path, from the root directory of the process.
-    pub path: String,
+    pub path: Vec<u8>,
     /// It had another name until now.
     pub renamed: bool,
 }
@@ -64,7 +64,7 @@ impl Seen {
 
     /// It under this name.
     pub fn named(&self, path: &[u8], renamed: bool) -> Named {
-        let path = String::from_utf8_lossy(path).into_owned();
+        let path = path.to_owned();
         Named { file: self.file, size: self.size, mode: self.mode.into(), path, renamed }
     }
 
@@ -165,12 +165,12 @@ impl Files {
         if FileKind::from_mode(mode.into()) == FileKind::Directory {
             self.folders.insert(key(&naming.identity), naming.path.clone());
         }
-        let mut path = String::from_utf8_lossy(&naming.path).into_owned();
+        let mut path = naming.path.clone();
         // As /proc/PID/fd says it.
-        if path == "/" && FileKind::from_mode(mode.into()) == FileKind::Fifo {
-            path = format!("pipe:[{}]", naming.identity.ino);
+        if path == b"/" && FileKind::from_mode(mode.into()) == FileKind::Fifo {
+            path = format!("pipe:[{}]", naming.identity.ino).into_bytes();
         } else if links == 0 {
-            path.push_str(" (deleted)");
+            path.extend_from_slice(b" (deleted)");
         }
         Named { file, size, mode: mode.into(), path, renamed: false }
     }
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(files.path(&folder.identity, b"/c//d"), b"/c/d");
         assert_eq!(files.at(&path).map(|seen| seen.file), Some(named.file));
         let renamed = files.rename(b"/a/b", b"/a/c").unwrap();
-        assert!(renamed.renamed && renamed.path == "/a/c" && renamed.file == named.file);
+        assert!(renamed.renamed && renamed.path == b"/a/c" && renamed.file == named.file);
         assert_eq!(files.at(b"/a/b"), None);
         files.remove(b"/a/c");
         assert_eq!(files.at(b"/a/c"), None);
@@ -347,8 +347,8 @@ mod tests {
     #[test]
     fn pipes_and_sockets_are_named_as_proc_does() {
         let mut files = Files::default();
-        assert_eq!(files.name(&naming(7, "/", 0o010600)).path, "pipe:[7]");
-        assert_eq!(files.name(&naming(8, "/a/fifo", 0o010600)).path, "/a/fifo");
+        assert_eq!(files.name(&naming(7, "/", 0o010600)).path, b"pipe:[7]");
+        assert_eq!(files.name(&naming(8, "/a/fifo", 0o010600)).path, b"/a/fifo");
         let identity = Identity { ino: 9, mode: 0o140777, ..Identity::default() };
         let call = Call { tgid: 1, identity, ..Call::default() };
         assert_eq!(files.unnamed(&call, 1).unwrap().path, b"socket:[9]");
@@ -367,6 +367,6 @@ mod tests {
         files.met(&file.identity);
         assert_eq!(files.length(&file.identity), Some(0));
         file.identity.links = 0;
-        assert_eq!(files.name(&file).path, "/a (deleted)");
+        assert_eq!(files.name(&file).path, b"/a (deleted)");
     }
 }

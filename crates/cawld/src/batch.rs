@@ -3,7 +3,7 @@
 //! The law of this module: a call is decoded once, where it is read. Behind it there is the [`Event`]; its
 //! times are the tracer's until [`Ticks`](crate::ticks::Ticks) has made ns of them.
 
-use cawl_core::{Bytes, FileFacts};
+use cawl_core::{Bytes, FileFacts, host_text};
 use cawl_symbols::RawStack;
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Anchor, EVENT_LEN, Event, FileId, FileRecord};
@@ -59,7 +59,7 @@ pub fn facts(file: &FileRecord<'_>) -> FileFacts {
         size: Bytes(size),
         block,
         mode,
-        path: String::from_utf8_lossy(&path[..path.len().min(FileRecord::PATH)]).into_owned(),
+        path: host_text::name(&path[..path.len().min(FileRecord::PATH)]),
         owner: 0,
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cawl_core::{
     ARE_MISSING, ENDED_UNHEARD, EndKind, FileFacts, RunDelay, Session, SessionEnd, Stack, StackOptions, Time,
-    Usage, Wchar,
+    Usage, Wchar, host_text,
 };
 use cawl_host::inspect;
 use cawl_wire::stack::Wanted;
@@ -147,12 +147,12 @@ async fn tracer(
         wchar: started,
         usage: Some(hello.usage.into()),
         rank: hello.rank,
-        program: text(&hello.program[..hello.program.len().min(LONGEST)]),
+        program: host_text::name(&hello.program[..hello.program.len().min(LONGEST)]),
         arguments: hello.arguments[..hello.arguments.len().min(LONGEST)]
             .split(|byte| *byte == 0)
             .filter(|argument| !argument.is_empty())
             .take(ARGUMENTS)
-            .map(text)
+            .map(host_text::name)
             .collect(),
         language: None,
         traceparent: cawl_host::traceparent(pid),
@@ -582,8 +582,4 @@ impl Tracer<'_> {
 /// The later counters. For a process that ended, the kernel may have zero or none.
 fn later(new: Wchar, old: Wchar) -> Wchar {
     Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

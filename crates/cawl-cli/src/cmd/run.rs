@@ -4,12 +4,13 @@ mod environment;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_client::protocol::RunEnd;
-use cawl_core::Outcome;
+use cawl_core::{Outcome, host_text};
 use cawl_host::allowance;
 use cawl_host::cgroup::Group;
 use cawl_host::inspect::{self, Verdict};
@@ -65,7 +66,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     exit::usage(args.via != Via::Kernel || of_library.is_empty(), || {
         format!("only the tracer's library can do {}; leave out --via kernel", of_library.join(" and "))
     })?;
-    let typed: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let typed: Vec<_> = args.command.iter().map(|word| host_text::name(word.as_bytes())).collect();
     let mut spec = recording::spec(&args.record, typed.join(" "))?;
     spec.stacks = args.stacks();
     let path = inspect::find(&args.command[0]);

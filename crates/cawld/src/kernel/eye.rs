@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{
-    ARE_MISSING, Bytes, EndKind, FileFacts, LOST_REQUESTS, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes,
+    ARE_MISSING, Bytes, EndKind, FileFacts, LOST_REQUESTS, Nanos, SEEN_BY_PROBES, Time, Usage, host_text,
+    wchar_bytes,
 };
 use cawl_probe::{End, Life, Losses, Named, Probe, Requests, Told, Translator};
 use cawl_wire::FileKind;
@@ -294,7 +295,7 @@ impl<'a> Eye<'a> {
             size: Bytes(named.size),
             block: 4096,
             mode: named.mode,
-            path: named.path.clone(),
+            path: host_text::name(&named.path),
             owner: 0,
         };
         let session = process.session;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cawl_core::{Session, SessionEnd, Time, Usage, Wchar};
+use cawl_core::{Session, SessionEnd, Time, Usage, Wchar, host_text};
 use cawl_wire::Usage as Counted;
 
 use crate::batch::Batch;
@@ -61,7 +61,7 @@ impl<'a> Process<'a> {
             .split(|byte| *byte == 0)
             .filter(|argument| !argument.is_empty())
             .take(ARGUMENTS)
-            .map(|argument| String::from_utf8_lossy(argument).into_owned());
+            .map(host_text::name);
         let typed = arguments.next();
         // Busybox becomes itself again, under the name that it was called by.
         let is_itself = program.as_deref() == Some("/proc/self/exe");
@@ -132,7 +132,7 @@ pub fn running_wrote(pid: u32) -> Option<u64> {
     let mut sum = 0_u64;
     for thread in threads.flatten() {
         let text = std::fs::read_to_string(thread.path().join("io")).ok()?;
-        sum = sum.saturating_add(cawl_core::host_text::wchar(&text)?);
+        sum = sum.saturating_add(host_text::wchar(&text)?);
     }
     Some(sum)
 }
@@ -146,5 +146,5 @@ pub fn threads(pid: u32) -> usize {
 
 /// A program's name from a path or a comm.
 pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+    host_text::name(bytes).trim_end_matches('\0').to_owned()
 }
