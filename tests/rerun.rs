@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use cawl_core::Record;
 use cawl_host::trace::TraceReader;
 use cawl_kit::{Dir, Finished, Running, SmallDisk, eventually, find};
-use cawl_wire::{FileKind, Op, flag};
+use cawl_wire::{ADVICE_DONTNEED, FileKind, Op, flag};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 type Call = (Op, i64, u64, u32);
 
 /// Calls that move a position or a name are made in the same way, but their results are descriptors.
-const COMPARED: [Op; 15] = [
+const COMPARED: [Op; 16] = [
     Op::Write,
     Op::Pwrite,
     Op::Writev,
@@ -28,6 +28,7 @@ const COMPARED: [Op; 15] = [
     Op::Fsync,
     Op::Fdatasync,
     Op::SyncRange,
+    Op::Advise,
     Op::StreamWrite,
     Op::StreamFlush,
     Op::StreamSeek,
@@ -50,6 +51,7 @@ fn calls(trace: &Path, player: bool, inlined: bool) -> Vec<Vec<Call>> {
                 if event.kind == FileKind::Regular
                     && event.returned >= 0
                     && COMPARED.contains(&event.op)
+                    && (event.op != Op::Advise || event.aux == ADVICE_DONTNEED)
                     && (!player || players.contains(&event.pid)) =>
             {
                 let left = event.flushed().filter(|_| inlined).map(|bytes| bytes as i64);
@@ -144,6 +146,13 @@ fn writes_of_dd_are_the_same_again() {
         false,
     );
     is_repeated(&["dd", "if=/dev/zero", "of=data", "bs=4k", "count=20", "seek=3", "oflag=dsync"], false);
+}
+
+/// The advice to drop pages is a call of its own; what only concerns reads, such as cat's, is left out.
+#[test]
+fn advice_is_given_again() {
+    is_repeated(&["dd", "if=/dev/zero", "of=data", "bs=64k", "count=8", "oflag=nocache"], false);
+    is_repeated(&["sh", "-c", "echo some words > data; cat data > copy"], false);
 }
 
 #[test]

@@ -30,7 +30,7 @@
 enum {
     OPEN = 1, CLOSE = 2, DUP = 3, SEEK = 4, WRITE = 10, PWRITE = 11, WRITEV = 12, PWRITEV = 13, COPY_RANGE = 14,
     SENDFILE = 15, TRUNCATE = 20, ALLOCATE = 21, UNLINK = 22, RENAME = 23, FSYNC = 30, FDATASYNC = 31, SYNC = 32,
-    SYNCFS = 33, SYNC_RANGE = 34, STREAM_WRITE = 40, STREAM_FLUSH = 41, STREAM_SEEK = 42, STREAM_CLOSE = 43,
+    SYNCFS = 33, SYNC_RANGE = 34, ADVISE = 36, STREAM_WRITE = 40, STREAM_FLUSH = 41, STREAM_SEEK = 42, STREAM_CLOSE = 43,
     STREAM_OPEN = 45, FORK = 60, START = 200, WAIT = 201, PAUSE = 202, SET_FLAGS = 203, ORDER = 204
 };
 /* Flags of a step: no call of the trace; the descriptor is moved to `offset` first; by name instead of
@@ -335,6 +335,7 @@ static int perform(const struct step *s, char *from, const char *text) {
     case SYNC: return sync(), 0;
     case SYNCFS: return syncfs(fd);
     case SYNC_RANGE: return sync_file_range(fd, s->offset, s->size, s->arg);
+    case ADVISE: return (errno = posix_fadvise(fd, s->offset, s->size, s->arg)) ? -1 : 0;
     case STREAM_WRITE: return fwrite(text, 1, s->size, stream) == s->size ? 0 : -1;
     case STREAM_FLUSH: return fflush(stream);
     case STREAM_SEEK: return fseeko(stream, s->offset, SEEK_SET);

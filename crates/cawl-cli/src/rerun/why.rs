@@ -1,7 +1,7 @@
 //! What a rerun leaves out, and why.
 
 use cawl_core::named;
-use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{ADVICE_DONTNEED, Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 named! {
     /// Why calls are left out.
@@ -24,6 +24,8 @@ pub fn unmakeable(event: &Event) -> Option<Why> {
     match event.op {
         _ if event.returned < 0 || event.errno != 0 => Some(Why::Failed),
         Read | Pread | StreamRead | Stat | List | Resident => Some(Why::OnlyReads),
+        // The others are about reading ahead.
+        Advise if event.aux != ADVICE_DONTNEED => Some(Why::OnlyReads),
         Open | StreamOpen | Close | StreamClose | Dup if !event.has(flag::WRITABLE | flag::TRUNC) => {
             Some(Why::OnlyReads)
         }
