@@ -124,9 +124,13 @@ pub fn library() -> PathBuf {
 }
 
 /// The target directory for the tracer: where cawl-cli's build script has built it, so that there is nothing
-/// to do, or that of all.
+/// to do; or that of all, also with flags, which that script leaves out.
 fn tracers_folder() -> PathBuf {
     let folder = profile_folder();
+    let flags = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
+    if flags.iter().any(|name| std::env::var_os(name).is_some()) {
+        return folder.parent().expect("it lies in the target directory").to_owned();
+    }
     let built = fs::read_dir(folder.join("build")).into_iter().flatten().flatten();
     let built = built.map(|entry| entry.path().join("out/tracer")).filter(|folder| folder.is_dir());
     let newest = built.max_by_key(|folder| folder.metadata().and_then(|meta| meta.modified()).ok());
