@@ -171,6 +171,7 @@ fn of_go_in_a_stored_recording() {
 }
 
 #[test]
+#[ignore = "long: compiles the library of Go"]
 fn of_go() {
     if ["go", "strace"].iter().any(|program| find(program).is_none()) {
         return;

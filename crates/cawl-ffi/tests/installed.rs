@@ -1,7 +1,8 @@
 //! What CMake installs, and what programs make of it.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -29,11 +30,25 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcawl").join(name)
 }
 
+/// Cargo, with the features of the whole workspace (see `cawl_kit::built`): then there is nothing to compile.
+fn cargo() -> PathBuf {
+    static CARGO: LazyLock<PathBuf> = LazyLock::new(|| {
+        let script = format!("#!/bin/sh\nexec '{}' \"$@\" --workspace --lib --test=kit\n", env!("CARGO"));
+        let path = folder("cargo");
+        fs::create_dir_all(folder("")).expect("a new folder");
+        fs::write(&path, script).expect("a new file");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
+        path
+    });
+    CARGO.clone()
+}
+
 fn cmake(build: &str, prefix: &Path, target: &str) {
     let build = folder(build).display().to_string();
     let prefix = format!("-DCMAKE_INSTALL_PREFIX={}", prefix.display());
+    let cargo = format!("-DCARGO={}", cargo().display());
     let of_tests = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_INSTALL_LIBDIR=lib"];
-    run("cmake", &["-S", CRATE, "-B", &build, &prefix, of_tests[0], of_tests[1]]);
+    run("cmake", &["-S", CRATE, "-B", &build, &prefix, &cargo, of_tests[0], of_tests[1]]);
     run("cmake", &["--build", &build, "--target", target]);
 }
 
@@ -72,25 +87,35 @@ fn compile(source: &Path, kind: &str, libraries: &[&str]) -> PathBuf {
     program
 }
 
-#[test]
-fn examples_and_hostile_calls_end_well() {
-    let Some(prefix) = installed() else { return };
+/// The programs, compiled for the shared library.
+static SHARED: LazyLock<Option<Vec<PathBuf>>> = LazyLock::new(|| {
+    installed()?;
     let told = run("pkg-config", &["--cflags", "--libs", "cawl"]).stdout;
     let shared: Vec<&str> = told.split_whitespace().collect();
+    Some(programs().iter().map(|source| compile(source, "shared", &shared)).collect())
+});
+
+#[test]
+fn examples_and_hostile_calls_end_well() {
+    let (Some(prefix), Some(shared)) = (installed(), &*SHARED) else { return };
     let archive = prefix.join("lib/libcawl.a").display().to_string();
     let private = run("pkg-config", &["--cflags", "--libs-only-l", "--static", "cawl"]).stdout;
     let within = private.split_whitespace().map(|flag| if flag == "-lcawl" { &archive } else { flag });
     let within: Vec<&str> = within.collect();
-    let valgrind = find("valgrind");
-    for source in programs() {
-        let program = compile(&source, "shared", &shared);
-        let said = run(&program, &[""; 0]).stdout;
-        assert_eq!(said, run(compile(&source, "static", &within), &[""; 0]).stdout);
-        if let Some(valgrind) = &valgrind {
-            let program = program.display().to_string();
-            let leaks = "--errors-for-leak-kinds=definite,indirect,possible";
-            run(valgrind, &["-q", "--error-exitcode=99", "--leak-check=full", leaks, &program]);
-        }
+    for (source, program) in programs().iter().zip(shared) {
+        let said = run(program, &[""; 0]).stdout;
+        assert_eq!(said, run(compile(source, "static", &within), &[""; 0]).stdout);
+    }
+}
+
+#[test]
+#[ignore = "long: under valgrind"]
+fn nothing_is_leaked() {
+    let (Some(valgrind), Some(shared)) = (find("valgrind"), &*SHARED) else { return };
+    for program in shared {
+        let program = program.display().to_string();
+        let leaks = "--errors-for-leak-kinds=definite,indirect,possible";
+        run(&valgrind, &["-q", "--error-exitcode=99", "--leak-check=full", leaks, &program]);
     }
 }
 
@@ -127,6 +152,7 @@ fn cmake_finds_it() {
 /// contrib/simgrid on a SimGrid that is installed (Debian's libsimgrid-dev), its own tests, and its figure
 /// for the recorded runs of this repository.
 #[test]
+#[ignore = "long: builds the plug-in and replays recordings"]
 fn simgrid_has_a_page_cache_for_each_host() {
     let has_simgrid = || {
         Command::new("pkg-config").args(["--exists", "simgrid >= 3.32"]).status().is_ok_and(|s| s.success())
@@ -153,6 +179,7 @@ fn simgrid_has_a_page_cache_for_each_host() {
 }
 
 #[test]
+#[ignore = "long: packs what was not optimized"]
 fn debian_has_two_packages() {
     if ["dpkg-deb", "dpkg-shlibdeps", "cpack"].iter().any(|program| find(program).is_none())
         || installed().is_none()

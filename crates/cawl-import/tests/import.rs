@@ -95,6 +95,7 @@ fn check_order(records: &[Record], summary: &ImportSummary) {
 }
 
 #[test]
+#[ignore = "long: reads all recordings of CAWL_GOLDEN"]
 fn golden_runs() {
     let Some(root) = std::env::var_os("CAWL_GOLDEN") else {
         eprintln!("SKIPPED: no recorded runs; CAWL_GOLDEN names their folder");

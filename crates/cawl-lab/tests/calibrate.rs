@@ -37,6 +37,7 @@ fn disk(spec: &str, filesystem: Filesystem) -> Lab {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds, again and again"]
 fn filesystems_get_what_they_allow() {
     if !possible() {
         return;
@@ -97,6 +98,7 @@ fn a_brief_calibration_finds_no_faster_disk_than_there_is() {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds, again and again"]
 fn what_it_found_is_used_and_can_be_checked() {
     if !possible() {
         return;
@@ -134,6 +136,7 @@ fn what_it_found_is_used_and_can_be_checked() {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds, again and again"]
 fn folders_that_cannot_be_used_are_refused_with_a_remedy() {
     if !possible() {
         return;
@@ -167,6 +170,7 @@ fn folders_that_cannot_be_used_are_refused_with_a_remedy() {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds, again and again"]
 fn ordinary_users_are_served_too() {
     if !possible() || find("setpriv").is_none() {
         return;
@@ -200,6 +204,7 @@ fn ordinary_users_are_served_too() {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds, again and again"]
 fn nothing_is_left_when_it_is_interrupted() {
     if !possible() {
         return;
@@ -241,6 +246,7 @@ fn nothing_is_left_when_it_is_interrupted() {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds, again and again"]
 fn existing_files_are_not_touched() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["memory", "device", ".cawl-calibrate-notes", ".cawl-calibrate-1"];

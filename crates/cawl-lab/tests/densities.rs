@@ -33,6 +33,7 @@ fn modes(dir: &Path, name: &str, profile: &HostProfile) -> Vec<ByteMode> {
 
 /// 32 MiB and a pause of 120 ms: warm memory costs 0.32 to 0.4 ns a byte, cold memory 2 to 3.5.
 #[test]
+#[ignore = "long: replays recordings of CAWL_GOLDEN"]
 fn warm_and_cold_memory_are_modes_of_a_recorded_run() {
     let Some(golden) = golden() else { return };
     for run in ["ssd-512-1024-run1", "ssd-512-1024-run2"] {

@@ -23,6 +23,7 @@ fn number(row: &Value, name: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "long: a whole study"]
 fn each_kind_of_call_is_observed_and_predicted() {
     let _others = beside_others();
     let dir = Dir::new();

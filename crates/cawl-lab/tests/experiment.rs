@@ -44,6 +44,7 @@ fn disk(spec: &str) -> Lab {
 }
 
 #[test]
+#[ignore = "long: whole experiments"]
 fn one_command_calibrates_records_judges_and_draws() {
     if !possible() {
         return;
@@ -89,6 +90,7 @@ fn one_command_calibrates_records_judges_and_draws() {
 }
 
 #[test]
+#[ignore = "long: whole experiments"]
 fn every_experiment_can_be_recorded() {
     if !possible() {
         return;
@@ -140,6 +142,7 @@ fn places_that_cannot_be_used_are_refused_with_a_remedy() {
 }
 
 #[test]
+#[ignore = "long: whole experiments"]
 fn nothing_but_results_is_left_when_it_is_interrupted() {
     if !possible() {
         return;

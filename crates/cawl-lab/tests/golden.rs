@@ -40,6 +40,7 @@ fn records(path: &Path) -> Vec<Record> {
 }
 
 #[test]
+#[ignore = "long: replays four recordings of CAWL_GOLDEN"]
 fn every_recorded_run_replays() {
     let Some(suites) = suites() else { return };
     let profile = HostProfile::uncalibrated();

@@ -57,6 +57,7 @@ impl Drop for Overlay {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds"]
 fn an_overlay_on_a_disk_has_the_constants_of_both() {
     if !possible() {
         return;
@@ -77,6 +78,7 @@ fn an_overlay_on_a_disk_has_the_constants_of_both() {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds"]
 fn an_overlay_in_memory_has_no_device() {
     if !possible() {
         return;
@@ -92,6 +94,7 @@ fn an_overlay_in_memory_has_no_device() {
 }
 
 #[test]
+#[ignore = "long: calibrates for seconds"]
 fn a_filesystem_in_user_space_is_measured_as_what_is_elsewhere() {
     if !possible() {
         return;
@@ -128,6 +131,7 @@ fn a_filesystem_in_user_space_is_measured_as_what_is_elsewhere() {
 
 /// What costs depend on is not asked of a server unasked, so that `run` says what it does not know.
 #[test]
+#[ignore = "long: calibrates for seconds"]
 fn a_mount_that_was_not_measured_is_named() {
     if !possible() {
         return;

@@ -1,9 +1,10 @@
 //! The documents' studies, by the built program: what they leave behind.
 
 use std::fs;
+use std::process::Command;
 
 use cawl_core::HostProfile;
-use cawl_kit::{Dir, LIMIT, Running};
+use cawl_kit::{Dir, Running, eventually};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -13,16 +14,24 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no list `{name}` in {value:#}"))
 }
 
-/// A study, quick, once, with a profile that is the same on each machine.
-fn study(dir: &Dir, name: &str) -> Value {
+/// A study, once, with a profile that is the same on each machine.
+fn once(dir: &Dir, name: &str) -> Command {
     let profile = dir.path().join("profile.toml");
     fs::write(&profile, HostProfile::uncalibrated().to_toml()).unwrap();
-    let mut command = lab(dir, &["experiment", name, "--quick", "--repeats", "1", "--json"]);
-    command.arg("--profile").arg(profile).arg("--out").arg(dir.path().join("results"));
+    let mut command = lab(dir, &["experiment", name, "--repeats", "1", "--json", "--profile"]);
+    command.arg(profile).arg("--out").arg(dir.path().join("results"));
+    command
+}
+
+/// The same, quick.
+fn study(dir: &Dir, name: &str) -> Value {
+    let mut command = once(dir, name);
+    command.arg("--quick");
     serde_json::from_str(&Running::start(command).finish().success().stdout).expect("JSON")
 }
 
 #[test]
+#[ignore = "long: a whole study"]
 fn the_o_sync_study_has_each_run_on_its_page_and_in_a_table_for_regress() {
     let _others = beside_others();
     let dir = Dir::new();
@@ -65,29 +74,38 @@ fn the_o_sync_study_has_each_run_on_its_page_and_in_a_table_for_regress() {
     assert_eq!(fs::read_dir(dir.work()).unwrap().count(), 0);
 }
 
-#[test]
-fn an_interrupted_study_keeps_the_parts_that_are_complete() {
-    let _others = beside_others();
-    let dir = Dir::new();
+/// Interrupts a study as soon as there is a page, which has the first section.
+fn keeps_its_first_part(dir: &Dir, study: Command, first: &str) {
     let results = dir.path().join("results");
-    let mut command = lab(&dir, &["experiment", "seeds", "--out"]);
-    command.arg(&results);
-    let running = Running::start(command);
-    let start = std::time::Instant::now();
-    while !results.join("index.html").exists() {
-        assert!(start.elapsed() < LIMIT, "no page");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let running = Running::start(study);
+    eventually("a page", || results.join("index.html").exists());
     running.signal(Signal::SIGTERM);
-    let finished = running.finish();
-    finished.says("the study is incomplete");
+    running.finish().says("the study is incomplete");
     let found: Value =
         serde_json::from_str(&fs::read_to_string(results.join("results.json")).unwrap()).expect("JSON");
-    assert_eq!(list(&found, "sections")[0]["name"], "paper");
+    assert_eq!(list(&found, "sections")[0]["name"], first);
     assert_eq!(fs::read_dir(dir.work()).unwrap().count(), 0);
 }
 
 #[test]
+fn an_interrupted_study_keeps_the_parts_that_are_complete() {
+    let _others = beside_others();
+    let dir = Dir::new();
+    keeps_its_first_part(&dir, once(&dir, "reads"), "read-classes");
+}
+
+#[test]
+#[ignore = "long: weighs the laws by all data of the paper"]
+fn an_interrupted_study_of_all_seeds_keeps_what_the_paper_has() {
+    let _others = beside_others();
+    let dir = Dir::new();
+    let mut command = lab(&dir, &["experiment", "seeds", "--out"]);
+    command.arg(dir.path().join("results"));
+    keeps_its_first_part(&dir, command, "paper");
+}
+
+#[test]
+#[ignore = "long: a whole study"]
 fn the_study_of_locks_divides_each_threads_time_and_predicts_the_lock_of_a_file() {
     let _others = beside_others();
     let dir = Dir::new();

@@ -173,6 +173,7 @@ fn is_a_diamond(answer: &Value) {
 }
 
 #[test]
+#[ignore = "long: a run for real touches the free memory before"]
 fn a_real_run_leaves_nothing_but_its_times() {
     let _others = beside_others();
     let dir = Dir::new();
@@ -184,6 +185,7 @@ fn a_real_run_leaves_nothing_but_its_times() {
 }
 
 #[test]
+#[ignore = "long: a run for real touches the free memory before"]
 fn a_real_run_on_an_emulated_disk() {
     if !possible() {
         return;
@@ -214,6 +216,7 @@ fn a_task_that_fails_ends_the_run() {
 }
 
 #[test]
+#[ignore = "long: a run for real touches the free memory before"]
 fn an_interrupted_run_leaves_nothing() {
     let _others = beside_others();
     let dir = Dir::new();

@@ -224,9 +224,9 @@ fn what_programs_import_is_hooked_or_explained() {
 #[test]
 #[ignore = "looks at the programs and libraries in the folders of CAWL_TEST_PROGRAMS"]
 fn what_these_programs_import_is_hooked_or_explained() {
+    let Some(folders) = std::env::var_os("CAWL_TEST_PROGRAMS") else { return };
     let libc = symbols(&loaded("/libc.so").expect("this test has a C library"), true);
     let hooked = hooked();
-    let folders = std::env::var_os("CAWL_TEST_PROGRAMS").expect("folders, with colons between them");
     let folders: Vec<PathBuf> = std::env::split_paths(&folders).collect();
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder")).flatten();
     let imports: BTreeSet<String> = files.flat_map(|file| symbols(&file.path(), false)).collect();

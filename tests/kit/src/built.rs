@@ -101,24 +101,40 @@ pub fn library() -> PathBuf {
             if let Some(path) = std::env::var_os("CAWL_TEST_LIBRARY") {
                 return path.into();
             }
-            let mut target = profile_folder().parent().expect("it lies in the target directory").to_owned();
+            let triple = match emulated() {
+                Some(arch) => format!("{arch}-unknown-linux-gnu"),
+                None => format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
+            };
+            let target = tracers_folder();
             let mut cargo = Command::new(env!("CARGO"));
             cargo
                 .args(["build", "--quiet", "--package", "cawl-preload", "--profile", "tracer"])
-                .arg("--target-dir")
+                .args(["--target", &triple, "--target-dir"])
                 .arg(&target)
                 .current_dir(env!("CARGO_MANIFEST_DIR"));
             if let Some(arch) = emulated() {
-                let triple = format!("{arch}-unknown-linux-gnu");
                 let linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
-                cargo.args(["--target", &triple]).env(linker, format!("{arch}-linux-gnu-gcc"));
-                target.push(triple);
+                cargo.env(linker, format!("{arch}-linux-gnu-gcc"));
             }
             let done = cargo.status().expect("cargo can be run");
             assert!(done.success(), "the library does not build");
-            target.join("tracer/libcawl_preload.so")
+            target.join(triple).join("tracer/libcawl_preload.so")
         })
         .clone()
+}
+
+/// The target directory for the tracer: where cawl-cli's build script has built it, so that there is nothing
+/// to do; or that of all, also with flags, which that script leaves out.
+fn tracers_folder() -> PathBuf {
+    let folder = profile_folder();
+    let flags = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
+    if flags.iter().any(|name| std::env::var_os(name).is_some()) {
+        return folder.parent().expect("it lies in the target directory").to_owned();
+    }
+    let built = fs::read_dir(folder.join("build")).into_iter().flatten().flatten();
+    let built = built.map(|entry| entry.path().join("out/tracer")).filter(|folder| folder.is_dir());
+    let newest = built.max_by_key(|folder| folder.metadata().and_then(|meta| meta.modified()).ok());
+    newest.unwrap_or_else(|| folder.parent().expect("it lies in the target directory").to_owned())
 }
 
 /// The folder of the profile this test was built with: TARGET/PROFILE, where the test is

@@ -119,8 +119,14 @@ fn among_many_files() -> impl Strategy<Value = Operation> {
     })
 }
 
+/// So many cases where PROPTEST_CASES is set, as CI does; else a quarter.
+fn cases(all: u32) -> ProptestConfig {
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { all } else { all / 4 };
+    ProptestConfig { cases, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(cases(200))]
 
     /// In lockstep the model never stands in the future.
     #[test]
@@ -299,7 +305,7 @@ fn records(operations: &[(Operation, u64)], count: usize) -> Vec<Record> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(cases(40))]
 
     /// Taken apart, the models say what they say one after another, of every call, and so does the report.
     #[test]
