@@ -152,7 +152,16 @@ fn writes_of_dd_are_the_same_again() {
 #[test]
 fn advice_is_given_again() {
     is_repeated(&["dd", "if=/dev/zero", "of=data", "bs=64k", "count=8", "oflag=nocache"], false);
-    is_repeated(&["sh", "-c", "echo some words > data; cat data > copy"], false);
+    let dir = Dir::new();
+    fs::write(dir.work().join("data"), "some words").expect("a file");
+    dir.run(&["--lossless"], &["sh", "-c", "cat data > copy; true"]).0.success();
+    let told = asked(&dir, &["--keep"]);
+    let left_out = told["left_out"].as_array().expect("calls left out");
+    assert!(
+        left_out.iter().any(|row| row["op"] == "posix_fadvise" && row["why"] == "only reads"),
+        "{told:#}"
+    );
+    assert!(sizes(&target(&dir), true).contains(&("copy".to_owned(), 10)));
 }
 
 #[test]
