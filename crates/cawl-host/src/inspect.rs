@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, OpKind, Register};
+use memchr::memmem;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use object::elf::{DT_NEEDED, DT_SONAME, ELFMAG, FileHeader32, FileHeader64};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
@@ -285,7 +286,7 @@ impl Elf {
             libraries: names(DT_NEEDED),
             imports: imports.collect(),
             own_calls: code.iter().flat_map(|code| own_calls(code)).collect(),
-            names_io_uring: code.iter().any(|code| code.windows(5).any(|window| window == IO_URING_SETUP)),
+            names_io_uring: code.iter().any(|code| memmem::find(code, &IO_URING_SETUP).is_some()),
         })
     }
 
@@ -422,8 +423,7 @@ fn own_calls(code: &[u8]) -> BTreeSet<&'static str> {
     /// Bytes between a number and the call: the moves of six arguments, with room.
     const REACH: usize = 48;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    let calls = code.windows(2).enumerate().filter(|(_, window)| *window == SYSCALL).map(|(at, _)| at);
-    let numbers = calls
+    let numbers = memmem::find_iter(code, &SYSCALL)
         .filter_map(|at| (at.saturating_sub(REACH)..at).rev().find_map(|from| number(&code[from..at + 2])));
     let name = |number| WRITING.iter().chain(&CHANGING).find(|call| call.0 == number).map(|call| call.1);
     numbers.filter_map(name).collect()
