@@ -92,7 +92,7 @@ fn the_tracers_own_programs_with_sanitizers() {
         let Some(program) = watched(app) else { return };
         let mut command = vec![program.to_str().expect("a readable path")];
         command.extend(mode.split_whitespace());
-        let (finished, report) = unchanged(&dir, |_| {}, &[], &command, &["memory"]);
+        let (finished, report) = unchanged(&dir, |_| {}, &["--lossless"], &command, &["memory"]);
         // A copy of a process that has limited its descriptors may have none to spare.
         if mode != "limits" {
             report.all_seen();

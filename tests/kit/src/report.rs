@@ -50,7 +50,12 @@ impl Report {
                 )
             })
             .collect();
-        assert!(short.is_empty(), "bytes seen are not bytes written: {short:#?}, {}", self["notes"]);
+        assert!(
+            short.is_empty(),
+            "bytes seen are not bytes written: {short:#?}, {} calls dropped, {}",
+            self["drops"],
+            self["notes"]
+        );
         assert_eq!((&self["drops"], &self["unseen"]), (&0.into(), &0.into()), "something was lost");
         assert!(self["coverage"].is_null() || self["coverage"] == 1.0, "coverage is {}", self["coverage"]);
     }
