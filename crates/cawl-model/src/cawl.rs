@@ -246,13 +246,8 @@ impl Cawl {
     /// Reads: all of it is taken to be cached (ours, after Kunkel's t = m + s/p).
     fn read(&self, event: &Event) -> Bill {
         let (calls, memory) = (&self.profile.calls, &self.profile.memory);
-        let call = if event.op == Op::StreamRead {
-            &calls.stream
-        } else {
-            calls.read.as_ref().unwrap_or(&calls.write)
-        };
-        let rate = memory.read.as_ref().unwrap_or(&memory.cached).value;
-        let copy = Bytes(event.returned.max(0) as u64) / rate;
+        let call = if event.op == Op::StreamRead { calls.stream } else { calls.read() };
+        let copy = Bytes(event.returned.max(0) as u64) / memory.read().value;
         let mut bill = Bill::default();
         bill.add(CostParts::from([(Cause::Call, call.value), (Cause::Copy, copy)]), CallState::Free);
         bill
@@ -261,9 +256,9 @@ impl Cawl {
     /// Opening and closing (ours).
     fn by_name(&self, event: &Event) -> Bill {
         let calls = &self.profile.calls;
-        let known = if event.op == Op::Close { calls.close.or(calls.empty) } else { calls.open };
+        let call = if event.op == Op::Close { calls.close() } else { calls.open() };
         let mut bill = Bill::default();
-        bill.add(CostParts::from([(Cause::Call, known.unwrap_or(calls.write).value)]), CallState::Free);
+        bill.add(CostParts::from([(Cause::Call, call.value)]), CallState::Free);
         bill
     }
 

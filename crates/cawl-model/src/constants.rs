@@ -110,25 +110,23 @@ impl Constants {
         let page = kernel.page.0.next_power_of_two();
         let copy_byte = memory.cached.value.byte();
         let calls = &profile.calls;
-        let read = memory.read.unwrap_or(memory.cached).value;
-        let read_hot = memory.read_hot.map_or(read, |hot| hot.value);
-        let read_fresh = memory.read_fresh.map_or(memory.fresh.value, |fresh| fresh.value);
-        let read_call = calls.read.unwrap_or(calls.write);
+        let read = memory.read().value;
         Constants {
-            read_call: read_call.value.into(),
-            empty_read: calls.empty_read.unwrap_or(read_call).value.into(),
+            read_call: calls.read().value.into(),
+            empty_read: calls.empty_read().value.into(),
             read_byte: read.byte(),
-            read_hot_byte: read_hot.byte(),
-            read_fresh_page: (page as f64 * (read_fresh.byte() - read.byte())).max(Seconds::ZERO),
+            read_hot_byte: memory.read_hot().value.byte(),
+            read_fresh_page: (page as f64 * (memory.read_fresh().value.byte() - read.byte()))
+                .max(Seconds::ZERO),
             read_folio_far: known(&calls.read_folio_far),
             read_apart: known(&calls.read_apart.or(calls.read_folio_far)),
             fault: known(&calls.fault),
             buffer: known(&calls.buffer),
-            open: calls.open.unwrap_or(calls.write).value.into(),
+            open: calls.open().value.into(),
             create: known(&calls.create),
             name: calls.name().value.into(),
             stat: calls.stat().value.into(),
-            close: calls.close.or(calls.empty).unwrap_or(calls.write).value.into(),
+            close: calls.close().value.into(),
             free: calls.free.value.into(),
             page,
             page_bits: page.ilog2(),
@@ -145,7 +143,7 @@ impl Constants {
             last_cache: memory.last_cache.map_or(LAST_CACHE, |bytes| bytes.0),
             core_cache: memory.core_cache.map_or(CORE_CACHE, |bytes| bytes.0),
             fresh_page: (page as f64 * (memory.fresh.value.byte() - copy_byte)).max(Seconds::ZERO),
-            empty_call: calls.empty.unwrap_or(calls.write).value.into(),
+            empty_call: calls.empty().value.into(),
             fresh_folio: known(&calls.folio),
             clean_inode: known(&calls.inode),
             clean_folio: known(&calls.clean),
@@ -270,7 +268,7 @@ impl Timing {
         let read = device.read.value;
         let read_latency =
             device.read_latency.map_or(latency, |all| (Seconds::from(all.value) - seek).max(Seconds::ZERO));
-        let read_rate = device.sequential_read.unwrap_or(device.read).value;
+        let read_rate = device.sequential_read().value;
         let speed = |rate: Rate| Speed { byte: rate.byte(), latency: read_latency, seek };
         let partial_page = match remote {
             None => Some(known(&device.direct) + seek + page as f64 / read),

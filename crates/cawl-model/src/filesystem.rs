@@ -1,8 +1,8 @@
 //! Filesystems, so far as their laws of writing differ (Linux 6.18; docs/science/MODEL.md, "Filesystems").
 //!
-//! Each has a file below, which says how it differs from the others behind the trait `Filesystem`; no other
-//! law names one. A further filesystem is such a file, and a line in [`FilesystemKind`], its `of` and its
-//! `law`.
+//! Each has a file below, which says how it differs from the others, and by release, behind the trait
+//! `Filesystem`; no other law names one. A further filesystem is such a file, and a line in
+//! [`FilesystemKind`], its `of` and its `law`.
 
 mod btrfs;
 mod ext4;
@@ -15,6 +15,8 @@ mod xfs;
 use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
+
+use crate::release::Laws;
 
 pub(crate) use btrfs::{COPIES, LEAF, TreeLog};
 pub use ext4::GROUP;
@@ -65,10 +67,10 @@ impl FilesystemKind {
         }
     }
 
-    /// All folios of its files are single pages: btrfs without CONFIG_BTRFS_EXPERIMENTAL, tmpfs without
-    /// `huge=`.
-    pub fn has_single_pages(self) -> bool {
-        self.law().traits().has_single_pages
+    /// All folios of its files are single pages: those of btrfs without CONFIG_BTRFS_EXPERIMENTAL, of tmpfs
+    /// without `huge=`, and where the release has no large ones.
+    pub fn has_single_pages(self, laws: Laws) -> bool {
+        self.law().traits(laws).has_single_pages
     }
 
     pub(crate) fn law(self) -> &'static dyn Filesystem {
@@ -87,14 +89,14 @@ impl FilesystemKind {
     /// Files are nowhere but in the page cache: nothing is written back, and no page counts as dirty
     /// (`noop_dirty_folio`, `noop_backing_dev_info`).
     pub fn is_in_memory(self) -> bool {
-        self.law().traits().is_in_memory
+        self.law().traits(Laws::default()).is_in_memory
     }
 }
 
 /// What a filesystem does in its own way.
 pub(crate) trait Filesystem: Debug + Sync {
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn traits(&self, laws: Laws) -> Traits {
+        Traits::of(laws)
     }
 
     /// What a synchronous call does when the data of its file are on the device. Fsync cares for `all`
@@ -152,7 +154,7 @@ pub(crate) struct Traits {
     pub(crate) clones: bool,
     /// All folios are single pages.
     pub(crate) has_single_pages: bool,
-    /// A writer is checked before it copies, not after ([`Laws`](crate::release::Laws)).
+    /// A writer is checked before it copies, not after.
     pub(crate) checks_first: bool,
     /// fsync makes its own file durable and no other one's changes: there is a log of files that were synced.
     pub(crate) logs_files: bool,
@@ -162,6 +164,11 @@ pub(crate) struct Traits {
 }
 
 impl Traits {
+    /// What a release gives to all that say nothing else.
+    fn of(laws: Laws) -> Traits {
+        Traits { checks_first: laws.checks_first, ..Traits::default() }
+    }
+
     /// While a log is written no page comes to count as written.
     pub(crate) fn withholds_completions(self) -> bool {
         self.completes_extents || !self.waits_for_log
@@ -188,4 +195,21 @@ pub(crate) enum SyncEnd {
     Flush,
     /// Nothing there to commit, and nothing done.
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::Release;
+
+    #[test]
+    fn folios_are_large_where_release_and_kernel_have_them() {
+        let [old, small, latest] = [(Release(6, 1), true), (Release::LATEST, false), (Release::LATEST, true)]
+            .map(|(release, large)| Laws::of(release, large));
+        let single = |laws| {
+            [FilesystemKind::Ext4, FilesystemKind::Xfs, FilesystemKind::Btrfs]
+                .map(|of| of.has_single_pages(laws))
+        };
+        assert_eq!([old, small, latest].map(single), [[true; 3], [true; 3], [false, false, true]]);
+    }
 }

@@ -8,8 +8,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::filesystem::FilesystemKind;
-
 /// A release of Linux, as 6.12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -281,26 +279,6 @@ impl Laws {
         laws.xfs_folios &= large_folios;
         laws
     }
-
-    /// A writer to this filesystem is checked before it copies (btrfs: after each piece, in all releases,
-    /// which is taken for the same).
-    pub fn checks_first(self, kind: FilesystemKind) -> bool {
-        match kind {
-            FilesystemKind::Xfs => self.xfs_checks_first,
-            FilesystemKind::Btrfs => true,
-            _ => self.checks_first,
-        }
-    }
-
-    /// All folios of this filesystem's files are single pages.
-    pub fn has_single_pages(self, kind: FilesystemKind) -> bool {
-        kind.has_single_pages()
-            || match kind {
-                FilesystemKind::Ext4 | FilesystemKind::Overlay => !self.ext4_folios,
-                FilesystemKind::Xfs => !self.xfs_folios,
-                _ => false,
-            }
-    }
 }
 
 #[cfg(test)]
@@ -326,13 +304,6 @@ mod tests {
             LAWS.is_sorted_by_key(|law| law.since) && LAWS.iter().all(|law| law.since <= Release::LATEST)
         );
         assert!(latest.xfs_folios && latest.ext4_folios && latest.fine_stamps);
-        let single = Laws::of(Release::LATEST, false);
-        assert!(
-            single.has_single_pages(FilesystemKind::Ext4) && single.has_single_pages(FilesystemKind::Xfs)
-        );
-        assert!(
-            !latest.has_single_pages(FilesystemKind::Ext4) && latest.has_single_pages(FilesystemKind::Btrfs)
-        );
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub struct Bench {
 impl Bench {
     /// Each page is a folio of its own: the filesystem has no other, or the running kernel has none of it.
     pub fn has_single_pages(&self) -> bool {
-        cawl_host::laws().has_single_pages(self.place.kind)
+        self.place.kind.has_single_pages(cawl_host::laws())
     }
 
     /// An error once a signal has asked to stop, or the time of a brief measurement is over.

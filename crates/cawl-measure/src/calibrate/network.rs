@@ -421,8 +421,7 @@ impl Network {
         };
         let close = Estimate::of(&self.close);
         let calls = &profile.calls;
-        let own = |constant: Option<Measured<Nanos>>| constant.unwrap_or(calls.write).value.get();
-        let (open, shut) = (own(calls.open), own(calls.close.or(calls.empty)));
+        let (open, shut) = (calls.open().value.get(), calls.close().value.get());
         let mut network = NetworkConstants::new(found.policy, request(&writes, "wsize"));
         network.read_request = Some(request(&reads, "rsize"));
         if let Some(most) = bench.place.fuse_setting("max_background") {
@@ -460,7 +459,7 @@ impl Network {
             let copy = Estimate::of(&pairs).filter(|copy| copy.value > copy.margin());
             network.fresh = rate(copy);
         }
-        self.put_reads(profile.calls.read.unwrap_or(profile.calls.write).value.get(), &mut network);
+        self.put_reads(profile.calls.read().value.get(), &mut network);
         profile.device.network = Some(network);
     }
 }

@@ -9,21 +9,24 @@
 //! transaction, after `commit=`, 30 s.
 
 use super::{Changes, Filesystem, SyncEnd, Traits};
+use crate::release::Laws;
 use crate::units::Seconds;
 
 #[derive(Debug)]
 pub(super) struct Btrfs;
 
 impl Filesystem for Btrfs {
-    fn traits(&self) -> Traits {
+    fn traits(&self, laws: Laws) -> Traits {
         Traits {
             // `btrfs_release_file`, `btrfs_rename`.
             writes_cut_files: true,
             writes_renamed_files: true,
             clones: true,
             has_single_pages: true,
+            // After each piece, in all releases, which is taken for the same.
+            checks_first: true,
             logs_files: true,
-            ..Traits::default()
+            ..Traits::of(laws)
         }
     }
 

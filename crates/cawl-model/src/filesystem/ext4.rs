@@ -6,23 +6,25 @@
 //! fs/ext4/ialloc.c), so that no name on the device comes to mean another file.
 
 use super::{Filesystem, Traits};
+use crate::release::Laws;
 use crate::units::Seconds;
 
 #[derive(Debug)]
 pub(super) struct Ext4;
 
 impl Filesystem for Ext4 {
-    fn traits(&self) -> Traits {
+    fn traits(&self, laws: Laws) -> Traits {
         Traits {
             waits_for_log: true,
-            completes_extents: true,
+            completes_extents: laws.converts_extents,
+            has_single_pages: !laws.ext4_folios,
             walks_blocks: true,
             // `ext4_release_file`, `ext4_rename`.
             writes_cut_files: true,
             writes_renamed_files: true,
             folders_have_blocks: true,
             passes_deleted: true,
-            ..Traits::default()
+            ..Traits::of(laws)
         }
     }
 }

@@ -2,6 +2,7 @@
 //! as most do that are old; NFS has none.
 
 use super::{Filesystem, Traits};
+use crate::release::Laws;
 
 #[derive(Debug)]
 pub(super) struct Other;
@@ -10,8 +11,8 @@ pub(super) struct Other;
 pub(super) struct Nfs;
 
 impl Filesystem for Other {
-    fn traits(&self) -> Traits {
-        Traits { walks_blocks: true, ..Traits::default() }
+    fn traits(&self, laws: Laws) -> Traits {
+        Traits { walks_blocks: true, ..Traits::of(laws) }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::ext4::Ext4;
 use super::{Filesystem, Traits};
+use crate::release::Laws;
 
 #[derive(Debug)]
 pub(super) struct Overlay;
 
 impl Filesystem for Overlay {
-    fn traits(&self) -> Traits {
-        Ext4.traits()
+    fn traits(&self, laws: Laws) -> Traits {
+        Ext4.traits(laws)
     }
 }

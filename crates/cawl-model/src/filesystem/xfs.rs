@@ -2,13 +2,20 @@
 //! waits for it; iomap has a bitmap of a folio's blocks (`struct iomap_folio_state`) and no descriptions.
 
 use super::{Filesystem, Traits};
+use crate::release::Laws;
 
 #[derive(Debug)]
 pub(super) struct Xfs;
 
 impl Filesystem for Xfs {
-    fn traits(&self) -> Traits {
-        // `xfs_file_release`.
-        Traits { writes_cut_files: true, clones: true, ..Traits::default() }
+    fn traits(&self, laws: Laws) -> Traits {
+        Traits {
+            // `xfs_file_release`.
+            writes_cut_files: true,
+            clones: true,
+            has_single_pages: !laws.xfs_folios,
+            checks_first: laws.xfs_checks_first,
+            ..Traits::of(laws)
+        }
     }
 }

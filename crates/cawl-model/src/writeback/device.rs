@@ -198,10 +198,7 @@ impl Device {
 
     /// It has this filesystem, whose journal is committed every so many seconds.
     pub fn mount(&mut self, kind: FilesystemKind, commit: Seconds, laws: Laws) {
-        (self.filesystem, self.traits) = (kind.law(), kind.law().traits());
-        self.traits.has_single_pages = laws.has_single_pages(kind);
-        self.traits.completes_extents &= laws.converts_extents;
-        self.traits.checks_first = laws.checks_first(kind);
+        (self.filesystem, self.traits) = (kind.law(), kind.law().traits(laws));
         // A server keeps the journal to itself.
         if self.remote.is_none() && self.traits.waits_for_log {
             self.commit = commit;

@@ -49,7 +49,7 @@ impl Classes {
         let size = size as f64;
         let folios = (size / kernel.page.as_f64() - 1.0).max(0.0);
         let folio = calls.read_folio_far.map_or(0.0, |folio| folio.value.get());
-        let call = calls.read.unwrap_or(calls.write).value.get();
+        let call = calls.read().value.get();
         let memory = call + size / rates.read.unwrap_or(rates.cached).value.get() * 1e9 + folios * folio;
         let read = of_device.read.value.get();
         let latency = of_device.read_latency.or(of_device.latency).map_or(0.0, |latency| latency.value.get());
