@@ -1,7 +1,7 @@
 """What each write and read of a program should cost, what it did cost, and why.
 
 ``read`` gives a trace as Arrow tables, ``Model`` is a modelled machine, and ``run``, ``explain``, ``whatif``
-and ``advise`` ask the program cawl-cli. docs/guide/PYTHON.md is the guide.
+and ``advise`` ask the program cawl-cli. docs/reference/PYTHON.md is the guide.
 """
 
 from ._cawl import Cost, Error, Table, __version__

@@ -19,7 +19,7 @@ class Table:
     def __len__(self) -> int: ...
     @property
     def columns(self) -> List[str]:
-        """Names of the columns; docs/guide/PYTHON.md has units and meaning."""
+        """Names of the columns; docs/reference/PYTHON.md has units and meaning."""
 
     def floats(self, name: str) -> bytes:
         """A numeric column as 64-bit floats in native order, NaN where there is none, for numpy.frombuffer;

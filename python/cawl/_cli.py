@@ -175,7 +175,7 @@ def whatif(
 
     ``trace`` may also be the calls of one machine as an Arrow table, or what gives such batches
     (``__arrow_c_stream__``), with the columns of an export, in the order of ``start_ns``; ``profile`` is the
-    machine's: a file or its text. docs/guide/PYTHON.md has what a table does not tell. Takes pyarrow.
+    machine's: a file or its text. docs/reference/PYTHON.md has what a table does not tell. Takes pyarrow.
     """
     if not hasattr(trace, "__arrow_c_stream__"):
         if profile is not None:

@@ -89,7 +89,7 @@ class Level(NamedTuple):
 
 
 class Model:
-    """A modelled machine, as libcawl has it (docs/guide/LIBRARY.md): it is told calls, and answers what they
+    """A modelled machine, as libcawl has it (docs/reference/LIBRARY.md): it is told calls, and answers what they
     cost.
 
     Each call takes ``now_ns``, when it begins, in ns; by default when the thread's last one ended, and not

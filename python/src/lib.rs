@@ -1,6 +1,6 @@
 //! The Rust part of the Python package `cawl`: traces as Arrow tables, and the models of libcawl.
 //!
-//! docs/guide/PYTHON.md is the page for users. What needs the command line (`run`, `explain`, `whatif`,
+//! docs/reference/PYTHON.md is the page for users. What needs the command line (`run`, `explain`, `whatif`,
 //! `advise`), draws or is shown in a notebook is Python, in the folder cawl beside this.
 //!
 //! PyO3 turns a panic into an exception; a trace and a profile are checked before anything is done with them.

@@ -3,7 +3,7 @@
 //! A C program makes a profile, a machine of it, and tells the machine the calls of its programs, each with
 //! the time at which it begins. The answer is what `CostModel::step` says: the C functions only keep what a
 //! simulator would have to keep otherwise, which is descriptors with their positions, and lengths of files
-//! (`machine`). docs/guide/LIBRARY.md is the page for users, include/cawl.h the reference.
+//! (`machine`). docs/reference/LIBRARY.md is the page for users, include/cawl.h the reference.
 //!
 //! # Rules
 //!

@@ -131,13 +131,13 @@ fn the_symbols_are_those_of_the_header_and_have_their_version() {
     assert!(dynamic.contains("[libcawl.so.1]"), "{dynamic}");
 }
 
-/// As docs/guide/LIBRARY.md shows it.
+/// As docs/reference/LIBRARY.md shows it.
 #[test]
 fn cmake_finds_it() {
     let Some(prefix) = installed() else { return };
     let project = folder("project");
     fs::create_dir_all(&project).expect("a new folder");
-    let page = fs::read_to_string(Path::new(CRATE).join("../../docs/guide/LIBRARY.md")).expect("a page");
+    let page = fs::read_to_string(Path::new(CRATE).join("../../docs/reference/LIBRARY.md")).expect("a page");
     let shown =
         page.split("```cmake\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     fs::write(project.join("CMakeLists.txt"), shown).expect("a new file");

@@ -14,7 +14,7 @@ use super::RecordArgs;
 /// Ctrl-C (or SIGTERM, where a shell's & has SIGINT ignored), --for or the end of all of them ends it, and
 /// the report goes to stderr; Ctrl-C while the report is made: report at once, without the calls not yet
 /// read; another Ctrl-C: no report. Needs root, or CAP_BPF and CAP_PERFMON, and measures no device:
-/// `calibrate` does. docs/guide/ATTACH.md begins with a slow database.
+/// `calibrate` does. docs/guide/SERVICES.md begins with a slow database.
 #[derive(Args)]
 pub struct AttachArgs {
     #[command(flatten)]
