@@ -171,11 +171,11 @@ impl CompensatedSum {
     }
 }
 
-/// Predicted time over cumulative observed time, in at most [`BINS`] bins of equal width. When the
-/// observed time outgrows them, neighbours are merged and the width doubles.
+/// Predicted time over cumulative observed time, in [`BINS`] bins of equal width. When the observed time
+/// outgrows them, neighbours are merged and the width doubles.
 #[derive(Clone, Debug)]
 struct Cumulative {
-    /// Predicted ns per bin; bins beyond the end are zero.
+    /// Predicted ns per bin; none before the first call.
     bins: Vec<f64>,
     /// Observed ns that a bin spans: a power of two.
     width: f64,
@@ -206,13 +206,13 @@ impl Cumulative {
     }
 
     fn spread(&mut self, from: f64, to: f64, predicted: f64) {
+        if self.bins.is_empty() {
+            self.bins = vec![0.0; BINS];
+        }
         while to > self.width * BINS as f64 {
             self.widen();
         }
         let (first, last) = (self.bin_of(from), self.bin_of(to));
-        if self.bins.len() <= last {
-            self.bins.resize(last + 1, 0.0);
-        }
         self.latest = last;
         self.span = (last as f64 * self.width, (last + 1) as f64 * self.width);
         if first == last {
@@ -232,11 +232,10 @@ impl Cumulative {
     }
 
     fn widen(&mut self) {
-        let merged = self.bins.len().div_ceil(2);
-        for pair in 0..merged {
-            self.bins[pair] = self.bins[2 * pair] + self.bins.get(2 * pair + 1).copied().unwrap_or(0.0);
+        for pair in 0..BINS / 2 {
+            self.bins[pair] = self.bins[2 * pair] + self.bins[2 * pair + 1];
         }
-        self.bins.truncate(merged);
+        self.bins[BINS / 2..].fill(0.0);
         self.width *= 2.0;
     }
 
