@@ -509,7 +509,6 @@ macro_rules! record {
 
             /// Reads a record; None when it is damaged: the operation's code is not known to this version, or
             /// the call is not [possible](Event::is_possible).
-            #[inline]
             pub fn decode(bytes: &[u8; EVENT_LEN]) -> Option<Event> {
                 let event = Event {
                     $($field: <$type>::from_le_bytes(array(bytes, $at)) as _,)*

@@ -1,19 +1,18 @@
 //! What changes must know of a trace before its calls come.
 
-use std::collections::HashMap;
-
 use cawl_wire::{Event, FileId, FileKind, Op};
 
 use crate::buffers::{Fill, Language, ProgramBuffer, Seen};
 use crate::call::kernel_bytes;
+use crate::model::Map;
 use crate::record::Record;
 
 /// What changes must know of a trace before its calls come: how large its files become, and through which
 /// buffers its programs write them.
 #[derive(Clone, Debug, Default)]
 pub struct TraceFacts {
-    files: HashMap<FileId, File>,
-    languages: HashMap<u32, Language>,
+    files: Map<FileId, File>,
+    languages: Map<u32, Language>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -74,7 +73,7 @@ impl TraceFacts {
     }
 
     /// The files that are written through a buffer of the program, with its process.
-    pub(super) fn buffers(&self) -> HashMap<FileId, (u32, ProgramBuffer)> {
+    pub(super) fn buffers(&self) -> Map<FileId, (u32, ProgramBuffer)> {
         let buffer = |file: &File| {
             let fill = file.fill.as_ref()?;
             let File { language, block, calls, .. } = *file;

@@ -1,6 +1,6 @@
 //! The calls as a model lives through them, and what they cost.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use cawl_wire::{Event, Op};
 
@@ -12,7 +12,7 @@ use crate::call::{Class, classify, is_of_name_or_length, kernel_bytes};
 use crate::cause::CostParts;
 use crate::descriptors::Descriptors;
 use crate::limits::DirtyLimits;
-use crate::model::CostModel;
+use crate::model::{CostModel, Map};
 use crate::profile::CallConstants;
 use crate::record::{Record, Session, SessionEnd, Wchar};
 use crate::units::{Bytes, Nanos, Time};
@@ -97,13 +97,13 @@ pub(super) struct Paper {
     /// Whether free memory was told.
     has_memory: bool,
     /// Where each thread stands, and the latest of each process.
-    threads: HashMap<Thread, Time>,
-    processes: HashMap<u32, Time>,
+    threads: Map<Thread, Time>,
+    processes: Map<u32, Time>,
     /// By how much each thread may yet think less since it is spared a wait, in ns.
-    warmer: HashMap<Thread, f64>,
+    warmer: Map<Thread, f64>,
     constants: CallConstants,
     /// The process of each session, where records are kept.
-    sessions: HashMap<u32, u32>,
+    sessions: Map<u32, u32>,
     first: Option<Time>,
     last: Time,
     ops: BTreeMap<Op, (Nanos, Histogram)>,
@@ -127,11 +127,11 @@ impl Paper {
             limits: machine.limits,
             limits_factor: machine.limits_factor,
             has_memory: machine.warm,
-            threads: HashMap::new(),
-            processes: HashMap::new(),
-            warmer: HashMap::new(),
+            threads: Map::default(),
+            processes: Map::default(),
+            warmer: Map::default(),
             constants: machine.profile.calls.clone(),
-            sessions: HashMap::new(),
+            sessions: Map::default(),
             first: None,
             last: Time(0),
             ops: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 mod buffer;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::mem;
 
 use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
@@ -13,6 +13,7 @@ use super::threads::{Base, Step, Thread};
 use crate::buffers::ProgramBuffer;
 use crate::call::{RANGE_WRITE, is_file_read, kernel_bytes};
 use crate::glob::Glob;
+use crate::model::Map;
 use crate::quantity::counted;
 use crate::record::FileFacts;
 use crate::units::Bytes;
@@ -30,13 +31,13 @@ pub(super) struct Stage {
     rewrite: Rewrite,
     on: Option<Glob>,
     /// Whether each named file is among those of the change.
-    named: HashMap<FileId, bool>,
+    named: Map<FileId, bool>,
     facts: TraceFacts,
     files: BTreeMap<FileId, File>,
     /// The buffers of programs, with the process.
-    buffers: HashMap<FileId, (u32, ProgramBuffer)>,
+    buffers: Map<FileId, (u32, ProgramBuffer)>,
     /// Bytes in the buffers of streams, by process and descriptor.
-    streams: HashMap<(u32, i32), u32>,
+    streams: Map<(u32, i32), u32>,
     /// Calls that were changed, added or left out.
     pub(super) changed: u64,
     /// Changed writes that were durable when they returned.
@@ -68,11 +69,11 @@ impl Stage {
         Stage {
             rewrite: change.rewrite.clone(),
             on: change.on.clone(),
-            named: HashMap::new(),
+            named: Map::default(),
             facts: if needs_sizes { facts.clone() } else { TraceFacts::default() },
-            buffers: if is_of_buffers { facts.buffers() } else { HashMap::new() },
+            buffers: if is_of_buffers { facts.buffers() } else { Map::default() },
             files: BTreeMap::new(),
-            streams: HashMap::new(),
+            streams: Map::default(),
             changed: 0,
             durable: 0,
             refused: 0,

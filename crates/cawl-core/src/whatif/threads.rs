@@ -1,9 +1,10 @@
 //! What threads do between their calls, as the trace tells it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use cawl_wire::{Event, Op};
 
+use crate::model::Map;
 use crate::record::{EndKind, Record};
 use crate::units::Time;
 
@@ -55,7 +56,7 @@ pub(super) struct Threads {
     latest_calls: BTreeMap<Thread, (Time, Option<u32>)>,
     /// The process of each session, and when it began.
     sessions: BTreeMap<u32, (u32, Time)>,
-    parents: HashMap<u32, u32>,
+    parents: Map<u32, u32>,
     /// The latest thread that made a call.
     latest: Option<Thread>,
 }
